@@ -38,6 +38,7 @@ FILTERS = {
     "reboot": "kernel_lost reboot_reasons units_lost",
     "record": "provisioned_record ledgers_left",
     "remoting": "engine_described lease_gpus lease_idle_minutes lease_servers driver_opens_devices driver_unused",
+    "sources": "repos_superseded",
     "repos": (
         "repos_plan repos_paths repos_files repos_moved repos_lists repos_unread repos_key_faults "
         "repos_read_of repos_gone repos_before repos_refusal repos_keys_there repos_undeclared"

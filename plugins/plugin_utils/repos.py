@@ -241,7 +241,7 @@ def repos_before(changed: Iterable[str], contents: Mapping[str, str]) -> list[di
 
     contents: of our own files, as read before. A foreign file's original comes back by its absence (the ledger).
     """
-    ours = {path: contents.get(path, "") for path in changed}
+    ours = {path: contents.get(path, "") if PREFIX in path.rpartition("/")[2] else "" for path in changed}
     return [{"path": p, "content": c} if c else {"path": p, "state": "absent"} for p, c in ours.items()]
 
 
