@@ -30,6 +30,7 @@ WORDS = {
             "gpudirect",
         ),  # judged of nodes with GPUs, which these have not: test_trees.py
         *("numa_nodes",),  # words of how far a NUMA node is
+        *("memory_beside_gib",),  # what memory at no processor says: test_judge_inventory.py
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown
     },
     "rdma-ports": {
