@@ -16,7 +16,7 @@ from validation.facts import NodeFacts
 from validation.judging.case import Case, make_case, rehearses, virtual_facts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
-from validation.judging.equals import remarks
+from validation.judging.equals import slower
 from validation.judging.findings import findings
 from validation.judging.methods import METHODS
 from validation.judging.secver import old_floors
@@ -101,7 +101,7 @@ def judge(
             "waivers": tuple(waived.uses),
             "notes": (
                 *_notes(case, shown, results, facts, rehearsal),
-                *remarks(case, waived.judged),
+                *(one.words for one in slower(case, waived.judged)),
                 *old_floors(case, day),
                 *evidence.notes,
                 *waived.notes,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from validation.analysis.guilt import Guilt, Pair, Place, guilty
 from validation.criterion import Criterion
@@ -46,22 +47,45 @@ def failed_rails(case: Case, pairs: Mapping[Pair, bool]) -> dict[str, tuple[Pair
     return bad if len(bad) < len(by_rail) else {}
 
 
-def remarks(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> list[str]:
-    """In words, parts whose pairs pass, and are slower than those of their equals all the same.
+@dataclass(frozen=True)
+class Slower:
+    """A part whose pairs pass a criterion, and are slower than those of its equals all the same."""
+
+    criterion: str
+    lower_is_better: bool
+    sort: Sort
+    unit: str
+    guilt: Guilt
+
+    @property
+    def words(self) -> str:
+        """One sentence for people."""
+        guilt, sort, unit = self.guilt, self.sort, self.unit
+        worse = "longer" if self.lower_is_better else "slower"
+        each = 2 if sort.both_ways else 1  # of both ways at once a pair has one value for its two directions
+        return (
+            f"{self.criterion}{f' ({sort.words})' if sort.words else ''}: {guilt.words} is {guilt.slower:.0%} {worse} "
+            f"than its equals in {len(guilt.pairs) // each} of its {guilt.of // each} pairs, within the bound (their "
+            f"median {guilt.median:.4g} {unit}, their spread {guilt.spread:.1%}; confidence {guilt.confidence:.0%})"
+        )
+
+
+def slower(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> list[Slower]:
+    """Parts whose pairs pass, and are slower than those of their equals all the same.
 
     Of real hardware alone, and of criteria that pass as a whole; a single pair is not told, for nothing confirms it.
     """
     if case.virtual or case.topology.virtual or case.virtual_nodes:
         return []
-    said: list[str] = []
+    found: list[Slower] = []
     for criterion in case.criteria:
         mine = judged.get(criterion.id, ())
         if criterion.scope == "pair" and criterion.direction in ("higher", "lower") and mine:
-            said += _remarks(case, criterion, mine)
-    return said
+            found += _slower(case, criterion, mine)
+    return found
 
 
-def _remarks(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> list[str]:
+def _slower(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> list[Slower]:
     if any(j.verdict == "fail" for j in judged):
         return []
     values: dict[tuple[str, str, Sort], dict[Pair, float]] = {}
@@ -71,22 +95,11 @@ def _remarks(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> l
             unit = j.bound.unit if j.bound is not None else criterion.unit or ""
             matrix = values.setdefault((metric, unit, j.about.sort), {})
             matrix |= {(str(one), str(other)): j.value for one, other in j.about.flows}
-    places, said = places_of(case), []
+    places, found, lower = places_of(case), [], criterion.direction == "lower"
     for (_, unit, sort), matrix in sorted(values.items()):
         if any(end not in places for pair in matrix for end in pair):
             continue
-        for guilt in guilty(matrix, places, lower_is_better=criterion.direction == "lower"):
+        for guilt in guilty(matrix, places, lower_is_better=lower):
             if guilt.kind not in ("pair", "link"):
-                said.append(_words(criterion, sort, unit, guilt))
-    return said
-
-
-def _words(criterion: Criterion, sort: Sort, unit: str, guilt: Guilt) -> str:
-    what = f"{criterion.id}{f' ({sort.words})' if sort.words else ''}"
-    worse = "longer" if criterion.direction == "lower" else "slower"
-    each = 2 if sort.both_ways else 1  # of both ways at once a pair has one value for its two directions
-    return (
-        f"{what}: {guilt.words} is {guilt.slower:.0%} {worse} than its equals in {len(guilt.pairs) // each} of its "
-        f"{guilt.of // each} pairs, within the bound (their median {guilt.median:.4g} {unit}, their spread "
-        f"{guilt.spread:.1%}; confidence {guilt.confidence:.0%})"
-    )
+                found.append(Slower(criterion.id, lower, sort, unit, guilt))
+    return found

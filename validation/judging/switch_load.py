@@ -92,13 +92,17 @@ def _judge(case: Case, criterion: Criterion, m: Measurement, subject: Subject) -
 def _words(facts: SwitchLoadFacts, worst: SwitchPort, line: Bound | None, m: Measurement) -> Iterator[str]:
     rate = facts.received(worst)
     share = f" ({rate / line.ceiling:.2f} of a port's ceiling)" if line is not None and line.ceiling else ""
-    where = "" if len(facts.receivers) == 1 else f", which is {worst.node}'s, the least of {len(facts.receivers)}"
+    others = [facts.received(port) for port in facts.receivers]
+    where = "" if len(others) == 1 else f", which is {worst.node}'s, the least of {len(others)}"
+    if len(others) > 1 and f"{max(others):.4g}" == f"{rate:.4g}":
+        where = f" at each of {len(others)} ports"
     yield f"{rate:.4g} Gbit/s{share}{where} from {sum(s.receiver == worst.node for s in facts.sessions)} senders"
     slowest, fastest = (pick(facts.sessions, key=lambda s: s.gbps) for pick in (min, max))
-    yield (
-        f"fairness {facts.fairness:.3f} (slowest {slowest.sender} to {slowest.receiver} {slowest.gbps:.4g}, fastest "
-        f"{fastest.sender} to {fastest.receiver} {fastest.gbps:.4g} Gbit/s)"
-    )
+    each = f"{slowest.sender} to {slowest.receiver} {slowest.gbps:.4g}, fastest {fastest.sender} to {fastest.receiver}"
+    spread = f"each session {slowest.gbps:.4g}"  # where all are alike, none is the slowest
+    if f"{slowest.gbps:.4g}" != f"{fastest.gbps:.4g}":
+        spread = f"slowest {each} {fastest.gbps:.4g}"
+    yield f"fairness {facts.fairness:.3f} ({spread} Gbit/s)"
     if facts.retransmits is not None:
         yield f"{facts.retransmits} TCP segments sent again"
     told = [f"{port.node} {', '.join(map(str, found))}" for port in facts.ports if (found := pauses(port))]

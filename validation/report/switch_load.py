@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validation.facts import SwitchLoadFacts, SwitchPort
+from validation.facts import SwitchLoadFacts, SwitchPort, SwitchSession
 from validation.judging.switch_load import pauses
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
@@ -46,12 +46,18 @@ def _rows(documents: RunDocuments, m: Measurement) -> Iterator[tuple[str, ...]]:
             names.get(port.node, port.node),
             str(len(mine)),
             number(facts.received(port)),
-            f"{slowest.sender} {number(slowest.gbps)}",
+            *_ends(slowest, fastest),
             f"{fastest.sender} {number(fastest.gbps)}",
             number(facts.fairness_at(port)),
             str(sum(again)) if again else NONE,
             _told(port),
         )
+
+
+def _ends(slowest: SwitchSession, fastest: SwitchSession) -> tuple[str, str]:
+    """The slowest and the fastest sender with their rates; where all are alike none is either of them."""
+    least, most = number(slowest.gbps), number(fastest.gbps)
+    return (least, most) if least == most else (f"{slowest.sender} {least}", f"{fastest.sender} {most}")
 
 
 def _told(port: SwitchPort) -> str:
