@@ -31,7 +31,7 @@ ACCUSES = re.compile(
     r"\b(slow(?:er|est)?|suspects?|at fault|faulty|sick|worse|unlike|odd one|differs?|apart from|longer) ?\b",
     re.IGNORECASE,
 )
-"""Words by which a report's sentence may hold something against a part that it names; what is typed is asked as such."""
+"""Words by which a report's sentence may hold something against a part that it names; typed parts are asked as such."""
 ELSEWHERE = {"library-empty"}
 """Faults of the drill that another test holds against who is blamed, by what the probes really read:
 test_gpu_faults_found.py has those of GPUs, test_server_faults_found.py and test_gpulibs.py the others."""
