@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tests.support.gpu_health_case import facts, gpu, read
 from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
 from validation.model import Judgement, Measurement, Result, Topology
+from validation.probes import gpu_health, nvml
 
 FOUR = BOM.model_copy(update={"gpu_count": 4, "gpu_model": "Tesla V100-SXM2-16GB"})
 REAL = hardware(("gpu1", "gpu2"), bom=FOUR)
@@ -48,6 +50,9 @@ def test_healthy_gpus_pass_and_say_how_long_nothing_grew() -> None:
         ({"ecc_uncorrected": 2}, "2 uncorrectable memory errors since its driver was loaded"),
         ({"pages_pending": True}, "a memory repair waits for a reset of the GPU"),
         ({"pages_pending": None, "rows_pending": True}, "a memory repair waits for a reset of the GPU"),
+        ({"channel_repair_pending": True}, "the repair of a memory channel waits for a reset of the GPU"),
+        ({"tpc_repair_pending": True}, "the repair of a TPC waits for a reset of the GPU"),
+        ({"memory_unrepairable": True}, "it has memory that cannot be repaired: replace it"),
         ({"rows_failed": True}, "its memory could not be repaired (row remapping failed): replace it"),
         ({"pages_retired": 60}, "60 pages of its memory are retired: replace it"),
         ({"rows_uncorrected": 513}, "513 rows of its memory are remapped for uncorrectable errors: replace it"),
@@ -163,3 +168,31 @@ def test_nodes_without_gpus_are_not_asked() -> None:
         assert not [m for m in plan.measurements if m.kind == "gpu-health"]
     ids = [m.id for m in plan_of(REAL, ("preflight", "transport")).measurements if m.kind == "gpu-health"]
     assert ids == ["gpu-health.gpu1", "gpu-health.gpu2", "gpu-health-after.gpu1", "gpu-health-after.gpu2"]
+
+
+class Driver:
+    """NVML with one GPU, as far as drivers from 580 on tell of repairs; versions and sizes as in its nvml.h."""
+
+    def __init__(self, *repairs: int) -> None:
+        self.repairs = repairs
+
+    def nvmlDeviceGetHandleByIndex_v2(self, *_: Any) -> int:
+        return 0
+
+    def nvmlDeviceGetRepairStatus(self, _: Any, status: Any) -> int:
+        assert status._obj.version == 0x100000C
+        status._obj.channel, status._obj.tpc = self.repairs[:2]
+        return 0
+
+    def nvmlDeviceGetUnrepairableMemoryFlag_v1(self, _: Any, status: Any) -> int:
+        assert status._obj.version == 0x1000008
+        status._obj.unrepairable = self.repairs[2]
+        return 0
+
+
+@pytest.mark.parametrize("repairs", [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), None])
+def test_repairs_are_read_of_drivers_that_tell_them(repairs: tuple[int, int, int] | None) -> None:
+    driver = Driver(*repairs) if repairs else types.SimpleNamespace(nvmlDeviceGetHandleByIndex_v2=lambda *_: 0)
+    said = gpu_health.one(nvml.Gpu(driver, 0))
+    told = tuple(said[key] for key in ("channel_repair_pending", "tpc_repair_pending", "memory_unrepairable"))
+    assert told == (tuple(map(bool, repairs)) if repairs else (None, None, None))

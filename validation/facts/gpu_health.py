@@ -34,8 +34,9 @@ class GpuState(Model):
 class GpuReading(Model):
     """A GPU at one moment. ECC errors are counted since the driver was loaded, `_ever` in the GPU's life.
 
-    Pages are retired up to Volta and Turing, rows remapped from Ampere on; `_pending`: at the next reset. set_mhz: the
-    clock that applications were given, default_mhz the one that they have otherwise.
+    Pages are retired up to Volta and Turing, rows remapped from Ampere on; `_pending`: at the next reset. Repairs of a
+    memory channel or a TPC, and memory that cannot be repaired, are told by drivers from 580 on. set_mhz: the clock
+    that applications were given, default_mhz the one that they have otherwise.
     """
 
     index: Count
@@ -60,6 +61,9 @@ class GpuReading(Model):
     rows_uncorrected: Count | None
     rows_pending: bool | None
     rows_failed: bool | None
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    memory_unrepairable: bool | None = None
     pcie_generation: Count | None
     pcie_max_generation: Count | None
     pcie_width: Count | None

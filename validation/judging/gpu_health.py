@@ -221,6 +221,12 @@ def _faults(gpu: GpuReading, node: Node) -> Iterable[str]:
         yield f"{gpu.ecc_uncorrected} uncorrectable memory errors since its driver was loaded"
     if gpu.pages_pending or gpu.rows_pending:
         yield "a memory repair waits for a reset of the GPU"
+    if gpu.channel_repair_pending:
+        yield "the repair of a memory channel waits for a reset of the GPU"
+    if gpu.tpc_repair_pending:
+        yield "the repair of a TPC waits for a reset of the GPU"
+    if gpu.memory_unrepairable:
+        yield "it has memory that cannot be repaired: replace it"
     if gpu.rows_failed:
         yield "its memory could not be repaired (row remapping failed): replace it"
     if (gpu.pages_retired or 0) >= RETIRED_PAGES:

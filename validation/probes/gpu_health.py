@@ -33,6 +33,23 @@ class Asked:
     kmsg: str = kernel_log.KMSG
 
 
+class _Repairs(ctypes.Structure):
+    """nvmlRepairStatus_v1_t."""
+
+    _fields_ = [("version", ctypes.c_uint), ("channel", ctypes.c_uint), ("tpc", ctypes.c_uint)]
+
+
+class _Unrepairable(ctypes.Structure):
+    """nvmlUnrepairableMemoryStatus_v1_t."""
+
+    _fields_ = [("version", ctypes.c_uint), ("unrepairable", ctypes.c_uint)]
+
+
+def _version(of: type[ctypes.Structure], number: int = 1) -> int:
+    """NVML_STRUCT_VERSION of nvml.h."""
+    return ctypes.sizeof(of) | number << 24
+
+
 def _on(value: int | None) -> bool | None:
     """nvmlEnableState_t."""
     return None if value is None else value == 1
@@ -62,6 +79,8 @@ def one(gpu: Gpu) -> dict[str, Any]:
     """A GPU as validation.facts.GpuReading."""
     ecc, mig = gpu.numbers("EccMode", of=ctypes.c_int, count=2), gpu.numbers("MigMode", count=2)
     rows = gpu.numbers("RemappedRows", count=4)
+    repairs = gpu.structure("RepairStatus", _Repairs(version=_version(_Repairs)))
+    lasting = gpu.structure("UnrepairableMemoryFlag_v1", _Unrepairable(version=_version(_Unrepairable)))
     mode = gpu.number("ComputeMode", of=ctypes.c_int)
     set_mhz = gpu.number("ApplicationsClock", GRAPHICS)
     return {
@@ -87,6 +106,9 @@ def one(gpu: Gpu) -> dict[str, Any]:
         "rows_uncorrected": rows[1] if rows else None,
         "rows_pending": bool(rows[2]) if rows else None,
         "rows_failed": bool(rows[3]) if rows else None,
+        "channel_repair_pending": bool(repairs.channel) if repairs else None,
+        "tpc_repair_pending": bool(repairs.tpc) if repairs else None,
+        "memory_unrepairable": bool(lasting.unrepairable) if lasting else None,
         "pcie_generation": gpu.number("CurrPcieLinkGeneration"),
         "pcie_max_generation": gpu.number("MaxPcieLinkGeneration"),
         "pcie_width": gpu.number("CurrPcieLinkWidth"),
