@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 from tests.support.lease_texts import Job, jobs_of
-from toolkit.lease import Exit, slurm
+from toolkit.lease import Exit, openers, processes, slurm, sockets
 from toolkit.lease.host import Host
 from toolkit.lease.nvml import Gpu
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
 
+#: Under which uid the units of leases run.
+UNIT_UID = 64_000
 #: What a program says and how it ends, for FakeSlurm.answers: text, or (exit code, stderr).
 Answer = str | tuple[int, str]
 
@@ -173,6 +175,9 @@ class FakeSystemd:
     def pids(self, job: str) -> list[int]:
         return [999_999] if job in self.units else []
 
+    def uids(self, job: str) -> set[int]:
+        return {UNIT_UID} if job in self.units else set()
+
     def engine_cpu_s(self, job: str) -> float | None:
         return self.cpu_s.get(job, 0.0)
 
@@ -248,10 +253,9 @@ class FakeFence:
 
 @dataclass
 class FakeNetwork:
-    """A server with an address, a bridge and loopback; `busy` ports are listened on; `routes`: from where to where."""
+    """A server with an address, a bridge and loopback; `routes`: from where to where."""
 
     own: set[str] = field(default_factory=lambda: {"127.0.0.1", "172.17.0.1", "10.77.1.13"})
-    busy: set[int] = field(default_factory=set)
     routes: dict[str, str] = field(default_factory=dict)
 
     def own_addresses(self) -> set[str]:
@@ -260,8 +264,52 @@ class FakeNetwork:
     def source_address(self, server: str) -> str:
         return self.routes.get(server, "")
 
-    def listening(self, port: int) -> bool:
-        return port in self.busy
+
+@dataclass
+class FakeSockets:
+    """Ports of a server: `busy` are taken, those of `whose` are listened on by that uid; `squatters` go when killed."""
+
+    busy: set[int] = field(default_factory=set)
+    whose: dict[int, int] = field(default_factory=dict)
+    squatters: list[sockets.Occupant] = field(default_factory=list)
+    reserved: tuple[int, int] | None = None
+
+    def free(self, address: str, port: int, lenient: bool = False) -> bool:
+        return port not in self.busy and port not in self.whose
+
+    def listeners(self, ports: Iterable[int]) -> list[sockets.Listener]:
+        return [sockets.Listener(port, self.whose[port], 1, (4711,)) for port in ports if port in self.whose]
+
+    def occupants(self, first: int, last: int) -> list[sockets.Occupant]:
+        return [one for one in self.squatters if any(first <= port <= last for port in one.ports)]
+
+    def reserve(self, first: int, last: int, keep: bool = True) -> None:
+        self.reserved = (first, last) if keep else None
+
+
+@dataclass
+class FakeOpeners:
+    """Processes that have a GPU; those in `stay` cannot be killed."""
+
+    found: list[openers.Opener] = field(default_factory=list)
+    stay: bool = False
+    ended: list[int] = field(default_factory=list)
+    asked: list[set[int]] = field(default_factory=list)
+
+    def find(self, owners: Collection[int] = ()) -> list[openers.Opener]:
+        self.asked.append(set(owners))
+        return list(self.found)
+
+    def process(self, pid: int) -> processes.Process | None:
+        return processes.Process(pid, "1", 1001, "python3")
+
+    def numbered_as_driver(self) -> bool:
+        return True
+
+    def end(self, opener: openers.Opener) -> None:
+        self.ended.append(opener.process.pid)
+        if not self.stay:
+            self.found = [one for one in self.found if one.process.pid != opener.process.pid]
 
 
 @dataclass
@@ -304,6 +352,8 @@ class FakeHost(Host):
     gpus: FakeGpus = field(default_factory=FakeGpus)
     fence: FakeFence = field(default_factory=FakeFence)
     network: FakeNetwork = field(default_factory=FakeNetwork)
+    sockets: FakeSockets = field(default_factory=FakeSockets)
+    openers: FakeOpeners = field(default_factory=FakeOpeners)
     users: FakeUsers = field(default_factory=FakeUsers)
     clock: FakeClock = field(default_factory=FakeClock)
 

@@ -25,11 +25,11 @@ NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="needs root: it opens f
 DOCKER = """#!/bin/sh
 case "$1 $2" in
 "image inspect") [ "$5" = there:1 ] && echo {one} || {{ echo "Error: No such image: $5" >&2; exit 1; }} ;;
-"ps --all") echo c1 ;;
-"rm --force") echo "$@" >> {log} ;;
-run*) {{ printf '%s\\n' "$@"; echo; env; echo; cat {folder}/leases/41/environment-*
-        ls {folder}/lease-folders/41/*; }} > {log}
-      exit 7 ;;
+"ps --all") [ -e {folder}/removed ] || echo c1 ;;
+"rm --force") echo "$@" >> {log}; touch {folder}/removed ;;
+create*) echo made; {{ printf '%s\\n' "$@"; echo; env; echo; cat {folder}/leases/41/environment-*
+        ls {folder}/lease-folders/41/*; }} > {log} ;;
+start*) exit 7 ;;
 esac
 """
 
@@ -137,7 +137,7 @@ def test_docker_gets_nothing_of_the_users_but_image_command_and_a_file_of_variab
     assert "lease-folders" not in Path("/proc/mounts").read_text()
     assert (mine / "inside").exists()
     assert container.remove(host, "41") == []
-    assert "rm --force c1" in docker.read_text()
+    assert "rm --force --volumes c1" in docker.read_text()
     assert not (tmp_path / "lease-folders" / "41").exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from tests.support.node_modules import load
-from toolkit.lease import LeaseError, hooks, idle, instance
+from toolkit.lease import LeaseError, hooks, idle, instance, sweep
 from toolkit.lease.server_conf import ServerConf, class_of, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
 from toolkit.lease.wire import EndCode, parse_deadline
@@ -155,16 +155,16 @@ def test_the_shortest_time_of_its_classes_holds() -> None:
 
 def test_the_sweep_takes_back_only_with_slurms_word(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(hooks, "tell", said.append)
+    monkeypatch.setattr(sweep, "tell", said.append)
     instance.start(host, job(), serve(host))
     host.slurm.answers["squeue"] = "41 RUNNING N/A N/A\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     host.clock.now += 31 * 60
     host.slurm.answers["squeue"] = (1, "Unable to contact slurm controller")
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert due(host).code is EndCode.TIME
     host.slurm.answers["squeue"] = "41 RUNNING N/A N/A\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert due(host).code is EndCode.IDLE
     assert said[-1] == "lease 41: its GPUs were not used for 31 minutes: taken back"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.lease_host import FakeHost
+from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, hooks, instance, static, unit, wire
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, gone, hooks, instance, static, sweep, unit, wire
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -134,13 +134,13 @@ def test_no_engine_no_driver_no_ports(host: FakeHost, conf: ServerConf) -> None:
         instance.start(host, job(), replace(conf, engine_dir=host.folder / "none"))
     with pytest.raises(LeaseError, match="all ports for leases"):
         instance.start(host, job(), replace(conf, ports=(31000, 31000)))
-    host.network.busy |= set(range(31001, 31100))  # by somebody else
+    host.sockets.busy |= set(range(31001, 31100))  # by somebody else
     words = r"gpu1: all ports for leases \(31000-31099\) are in use; they are enough for 50 leases at a time"
     with pytest.raises(LeaseError, match=words):
         instance.start(host, job(), conf)
     first, last = ServerConf("gpu1", "127.0.0.1").ports
     assert (last - first + 1) // 2 >= 8 * 140  # eight GPUs, all in the smallest parts
-    host.network.busy.clear()
+    host.sockets.busy.clear()
     with pytest.raises(LeaseError, match="no MPS daemon"):
         instance.start(host, job(), replace(conf, enforcement="mps", mps_pipe="/x"))
     host.gpus.broken = LeaseError("this server has no libnvidia-ml.so.1")
@@ -153,7 +153,7 @@ def test_the_end_is_verified(host: FakeHost, conf: ServerConf) -> None:
     instance.start(host, job(), conf)
     told = host.endpoint(41)
     host.systemd.stuck = True
-    host.network.busy.add(told["port"])
+    host.sockets.whose[told["port"]] = UNIT_UID
     host.gpus.users = {"GPU-2": [999_999], "GPU-3": [7]}
     assert instance.end_instance(host, "41") == [
         "process 999999 still runs",
@@ -161,7 +161,7 @@ def test_the_end_is_verified(host: FakeHost, conf: ServerConf) -> None:
         "elastic-ai-lease@41.service is still active",
         "process 999999 still has memory on GPU-2",
     ]
-    assert host.clock.now > instance.GONE_S
+    assert host.clock.now > gone.GONE_S
     assert (host.run_dir / "41").exists()  # so that the sweep comes back to it
     host.gpus.broken = LeaseError("no driver")
     assert "cannot check that GPU memory is free: no driver" in instance.end_instance(host, "41")[-1]
@@ -218,11 +218,11 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     host.systemd.units.pop("43")  # died without its ExecStopPost
     host.firewall.open.add(("10.0.0.9", 30999))  # a rule of nobody
     host.slurm.silent = True
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert set(host.systemd.units) == {"41", "42"}  # Slurm does not answer: nothing is taken
     host.slurm.silent = False
     host.slurm.answers["squeue"] = "41 RUNNING 4102444800 N/A\n42 COMPLETED N/A N/A\n43 RUNNING Unknown N/A\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert set(host.systemd.units) == {"41"}
     assert host.slurm.commands[-1] == [
         "scontrol",
@@ -255,14 +255,14 @@ def test_an_end_before_its_time_reaches_the_agent_with_its_reason(
     taken = code is wire.EndCode.PREEMPTED
     end = "NONE" if taken and minutes is None else now + 60  # as squeue of 22.05 prints it
     host.slurm.answers["squeue"] = f"41 RUNNING {end} {START if taken else 'N/A'}\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
     assert (moved.until, moved.code) == (now + 60, code)
     assert moved.due is not None
     assert 55 < moved.due - host.clock.monotonic() <= 60
     host.slurm.said = [[]]  # it is not asked for again while nothing changes
     (host.run_dir / "41" / "deadline").unlink()
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert not (host.run_dir / "41" / "deadline").exists()
 
 
@@ -270,7 +270,7 @@ def test_a_lease_that_its_epilog_takes_away_during_the_sweep(host: FakeHost, con
     instance.start(host, job(), conf)
     folder = host.run_dir / "41"
     assert instance.end_instance(host, "41") == []
-    hooks._sweep_one(host, "41", folder, None)
+    sweep._sweep_one(host, "41", folder, None)
     instance.move_end(host, "41", 60.0, wire.Deadline())
     assert not folder.exists()
 
@@ -280,7 +280,7 @@ def test_a_flush_of_all_rules_ends_no_lease(host: FakeHost, conf: ServerConf) ->
     before = set(host.firewall.open)
     host.slurm.answers["squeue"] = "41 RUNNING Unknown N/A\n"
     host.firewall.remove()  # systemctl restart nftables
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert (host.firewall.open, host.firewall.there) == (before, True)
     host.firewall.remove()
     instance.start(host, job(42, gres="gpu:v100:1(IDX:3)"), conf)  # before the sweep came
@@ -296,7 +296,7 @@ def test_no_clock_that_is_set_makes_a_lease_old(host: FakeHost, conf: ServerConf
         "41 RUNNING Unknown N/A\n42 RUNNING Unknown N/A\n"
     )
     host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=RUNNING"] = "41\n42\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert host.slurm.cancelled == []
 
 
@@ -314,7 +314,7 @@ def test_a_lease_that_starts_while_the_sweep_asks_slurm_is_left_alone(
         return said
 
     monkeypatch.setattr(host.slurm, "run", run)
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert set(host.systemd.units) == {"41"}
 
 
@@ -327,10 +327,10 @@ def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf
     )
     host.slurm.answers[all_] = "".join(f"{number} RUNNING Unknown N/A\n" for number in (41, 42, 43, 44))
     host.slurm.answers[running] = "41\n42\n"  # 43 is still to come, 44 is no lease
-    assert hooks.sweep(host) == 0
-    host.clock.now += hooks.PROLOG_S + 1
+    assert sweep.sweep(host) == 0
+    host.clock.now += sweep.PROLOG_S + 1
     host.slurm.answers[running] = "41\n42\n43\n"
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert host.slurm.cancelled == [42]
     assert any("--name=elastic-ai-lease" in command for command in host.slurm.commands)
 

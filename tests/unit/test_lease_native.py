@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
-from toolkit.lease import LeaseError, fence, hooks, instance, native, unit
+from toolkit.lease import LeaseError, fence, hooks, instance, native, sweep, unit
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 
 BOB = 2002
@@ -117,7 +117,7 @@ def test_the_end_of_a_job_takes_nothing_from_another_of_its_owner(
     run(monkeypatch, hooks.epilog, host, 51)
     assert host.fence.users == {1: {BOB}}
     host.slurm.answers["squeue"] = "52 RUNNING Unknown N/A\n"  # 50 is gone, and its Epilog never ran
-    assert hooks.sweep(host) == 0
+    assert sweep.sweep(host) == 0
     assert (host.fence.users, native.known(host)) == ({}, set())
 
 

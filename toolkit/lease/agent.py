@@ -24,7 +24,8 @@ from typing import Any
 
 from toolkit.lease import LeaseError, wire
 from toolkit.lease.engines import LeasedGpu, Start, load
-from toolkit.lease.network import listening
+from toolkit.lease.sockets import listeners
+from toolkit.lease.unit import HOME, home_environment
 from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
 
 #: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
@@ -119,9 +120,9 @@ class Agent:
         command = load(self.instance["engine"]).command(self._start)
         environment = {
             "PATH": "/usr/bin:/bin",
-            "HOME": str(self.runtime),
             "LC_ALL": "C.UTF-8",
             "LANGUAGE": "",
+            **self._home(),
             **command.environment,
         }
         try:
@@ -132,12 +133,22 @@ class Agent:
         while time.monotonic() < until:
             if self.engine.poll() is not None:
                 raise LeaseError(f"the engine's server ended at its start with exit code {self.engine.returncode}")
-            if self._start.port_file.exists() if command.tells_port else listening(self._start.port):
+            if self._start.port_file.exists() if command.tells_port else self._listens():
                 return
             if self.ending:
                 raise LeaseError("taken back while it started")
             time.sleep(0.02)
         raise LeaseError(f"the engine's server did not listen within {ENGINE_S:.0f} s")
+
+    def _home(self) -> dict[str, str]:
+        """The unit's own home; in a unit that was started without one, the folder that goes with it."""
+        if not Path(HOME).is_dir():
+            return {"HOME": str(self.runtime)}
+        return home_environment(int(self.instance["memory_bytes"]))
+
+    def _listens(self) -> bool:
+        """Whether the engine has its port, and not somebody else, who would be shown the lease's token."""
+        return any(one.uid == os.getuid() for one in listeners([self._start.port]))
 
     def listen(self) -> None:
         """Open the port for the owner."""

@@ -12,25 +12,27 @@ The folder is opened as him and mounted from that by root: no link that he moves
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import pwd
 import re
+import shutil
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import LeaseError
+from toolkit.lease import LeaseError, container_limits
 from toolkit.lease.fence import DEV
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.images import CONTENT
-from toolkit.lease.instance import known
+from toolkit.lease.instance import known, lives
 
 LABEL = "elastic-ai-lease"
 #: Of the lease's folder: that it may have containers. Docker is asked about them only then.
@@ -38,6 +40,10 @@ MARK = "containers"
 #: Where folders of containers are mounted: not among the folders of leases, which are removed with all that is in them.
 FOLDERS = "lease-folders"
 MAX_ENVIRONMENT = 1 << 20
+#: Of the lease's folder: a program that is about to make a container, by its number, and how long it may take.
+STARTING, STARTING_S = "starting-", 20.0
+#: How long a container that is removed may take to go.
+GONE_S = 5.0
 DOCKER_S = 60.0
 #: Of an image's configuration, what a program in it meets.
 _MET = ("Cmd", "Entrypoint", "Env", "ExposedPorts", "Labels", "User", "Volumes", "WorkingDir")
@@ -187,21 +193,21 @@ def command(
     mount: tuple[Path, str] | None,
     tty: bool,
     program: Sequence[str],
-    cpus: Sequence[int],
+    limits: Sequence[str],
     file: Path,
 ) -> tuple[list[str], dict[str, str]]:
     """docker's command line, and variables that the GPUs need; the program's are in `file`: others may see command
     lines, and what is in docker's own environment would be obeyed by it, as root.
 
-    mount: where root has mounted the folder, and its name; None for /, which is the image's.
+    mount: where root has mounted the folder, and its name; None for /, which is the image's. limits: docker's options
+    that hold it to its lease (module container_limits).
     """
     gpus, variables = gpu_words(instance["devices"])
-    words = ["docker", "run", "--rm", f"--label={LABEL}={instance['job']}", "--pull=never", "--interactive", "--init"]
-    words += ["--tty"] if tty else []
+    words = ["docker", "create", "--rm", f"--label={LABEL}={instance['job']}", "--pull=never", "--init"]
+    words += ["--interactive", *(["--tty"] if tty else [])]
     words += [f"--user={user.pw_uid}:{user.pw_gid}", *(f"--group-add={group}" for group in groups)]
-    words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--ulimit=core=0"]
-    words += [f"--memory={instance['job_memory_mib']}m"] if instance.get("job_memory_mib") else []
-    words += [f"--cpuset-cpus={','.join(map(str, cpus))}"] if cpus else []
+    words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--restart=no"]
+    words += limits
     words += [f"--volume={mount[0]}:{mount[1]}", f"--workdir={mount[1]}"] if mount else []
     return [*words, *gpus, f"--env-file={file}", image, *program], variables
 
@@ -227,6 +233,47 @@ def _unmount(place: Path) -> None:
         place.rmdir()  # and nothing that is in it
 
 
+@contextmanager
+def starting(host: Host, job: str) -> Iterator[None]:
+    """What is done within is seen by the lease's end, or is not begun: the end says first that nothing starts any more,
+    then waits for those that are within (`remove`), and looks last. LeaseError for a lease that has ended."""
+    path = host.run_dir / job / f"{STARTING}{os.getpid()}"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    except FileNotFoundError:
+        raise LeaseError(f"lease of job {job} has ended") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        if not lives(host, job):
+            raise LeaseError(f"lease of job {job} has ended")
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _ours() -> dict[str, str]:
+    """docker's own environment, in which nothing is the user's."""
+    return {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
+
+
+def _create(words: Sequence[str], file: Path, variables: Mapping[str, str]) -> str:
+    """The container, which does not run yet: its identity. A container that this program did not start never starts."""
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.writelines(f"{key}={value}\n" for key, value in variables.items())
+        done = subprocess.run(words, env=_ours(), capture_output=True, text=True, check=False, timeout=DOCKER_S)
+    except subprocess.TimeoutExpired:
+        raise LeaseError(f"Docker did not answer within {DOCKER_S:.0f} s") from None
+    except FileNotFoundError:
+        raise LeaseError("has no Docker, which --image needs (playbooks/containers.yml)") from None
+    finally:
+        file.unlink(missing_ok=True)
+    if done.returncode:
+        raise LeaseError(f"Docker: {(done.stderr.strip().splitlines() or ['no reason given'])[-1]}")
+    return (done.stdout.split() or [""])[-1]
+
+
 def run(host: Host, argv: Sequence[str], caller: int) -> int:
     """`run`: the program's exit code."""
     job, image, folder, tty, environment, *program = argv
@@ -239,45 +286,90 @@ def run(host: Host, argv: Sequence[str], caller: int) -> int:
     if not _FOLDER.fullmatch(real):
         raise LeaseError(f"{real!r}: Docker mounts no folder of such a name")
     place = host.run_dir.with_name(FOLDERS) / job / str(os.getpid())
-    (host.run_dir / job / MARK).touch(mode=0o400)
-    # Signals of Slurm reach Docker's client too, which passes them on; sudo sends its own to this one.
+    # Signals of Slurm reach Docker's client too, which passes them on; sudo sends its own to this one. A terminal's
+    # stop key would stop it in the middle of a start.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
         signal.signal(number, lambda *_: None)
+    for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
+        signal.signal(number, signal.SIG_IGN)
     mount = (place, real) if real != "/" else None
     groups = [gid for gid in os.getgrouplist(user.pw_name, user.pw_gid) if gid != user.pw_gid]
     file = host.run_dir / job / f"environment-{os.getpid()}"
-    cpus = sorted(os.sched_getaffinity(0))
-    words, variables = command(instance, user, groups, found, mount, tty == "tty", program, cpus, file)
-    if mount is not None:
-        _mount(handle, place)
     try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.writelines(f"{key}={value}\n" for key, value in {**told, **variables}.items())
-        ours = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
-        return subprocess.run(words, env=ours, check=False).returncode
+        with starting(host, job):
+            (host.run_dir / job / MARK).touch(mode=0o400)
+            limits, cache = container_limits.words(instance, docker)
+            words, variables = command(instance, user, groups, found, mount, tty == "tty", program, limits, file)
+            if mount is not None:
+                _mount(handle, place)
+            made = _create(words, file, {**cache, **told, **variables})
+        words = ["docker", "start", "--attach", "--interactive", made]
+        return subprocess.run(words, env=_ours(), check=False).returncode
     finally:
-        file.unlink(missing_ok=True)
         if mount is not None:
             _unmount(place)
 
 
+def labelled(job: str = "") -> set[str]:
+    """Leases that have containers here, in whatever state; `job`: identities of that lease's. Empty without Docker."""
+    if shutil.which("docker") is None:
+        return set()
+    wanted = f"{LABEL}={job}" if job else LABEL
+    shown = "{{.ID}}" if job else f'{{{{.Label "{LABEL}"}}}}'
+    try:
+        done = docker("ps", "--all", "--no-trunc", f"--filter=label={wanted}", f"--format={shown}")
+    except LeaseError:
+        return set()
+    return {word for word in done.stdout.split() if job or word.isdigit()} if done.returncode == 0 else set()
+
+
+def _settle(host: Host, job: str) -> None:
+    """Wait for programs that are about to make a container; who takes too long is killed, and with it its wish."""
+    until = host.clock.monotonic() + STARTING_S
+    for path in (host.run_dir / job).glob(f"{STARTING}*"):
+        while True:
+            try:
+                handle = os.open(path, os.O_RDONLY)
+            except OSError:
+                break  # it is through
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break  # it has ended
+            except OSError:
+                late = host.clock.monotonic() > until
+                if late:
+                    with suppress(OSError, ValueError):
+                        os.kill(int(path.name.removeprefix(STARTING)), signal.SIGKILL)
+            finally:
+                os.close(handle)
+            host.clock.sleep(0.05)
+
+
 def remove(host: Host, job: str) -> list[str]:
     """Containers of a lease that has ended, and mounts of their folders. What is left, in words."""
-    if not (host.run_dir / job / MARK).exists():
+    if not job.isdigit() or not ((host.run_dir / job / MARK).exists() or labelled(job)):
         return []
-    left = []
+    _settle(host, job)
+    left: list[str] = []
     try:
-        found = docker("ps", "--all", "--quiet", f"--filter=label={LABEL}={job}").stdout.split()
-        done = docker("rm", "--force", *found) if found else None
-        if done is not None and done.returncode and "No such container" not in done.stderr:
-            left.append(f"containers {' '.join(found)}: {done.stderr.strip()}")
+        until = host.clock.monotonic() + GONE_S
+        while True:
+            found = docker("ps", "--all", "--quiet", f"--filter=label={LABEL}={job}").stdout.split()
+            if not found or (left and host.clock.monotonic() > until):
+                break
+            done = docker("rm", "--force", "--volumes", *found)
+            # A container that goes by itself meanwhile is an error of Docker's, and none here: the next look decides.
+            left = [f"containers {' '.join(found)}: {done.stderr.strip() or 'still there'}"]
+            host.clock.sleep(0.1)
+        left = left if found else []
     except LeaseError as fault:
-        left.append(f"containers of the lease: {fault}")
+        left = [f"containers of the lease: {fault}"]
     places = host.run_dir.with_name(FOLDERS) / job
     for place in places.glob("*"):
         _unmount(place)
     with suppress(OSError):
         places.rmdir()
+    container_limits.remove(job)
     return left
 
 

@@ -130,6 +130,20 @@ def keep_instances(users: Mapping[str, Iterable[int]]) -> list[str]:
     return left
 
 
+def instance_files() -> dict[Path, int | None]:
+    """Device files of MIG instances by the GPU that they are of."""
+    found: dict[Path, int | None] = {}
+    for access in sorted(CAPABILITIES.glob("gpu*/mig/gi*/**/access")):
+        try:
+            path = _instance_file(access)
+        except OSError:
+            continue  # it was taken away meanwhile
+        if path is not None:
+            number = access.relative_to(CAPABILITIES).parts[0][3:]
+            found[path] = int(number) if number.isdigit() else None
+    return found
+
+
 def _open_instances() -> list[str]:
     left = []
     for access in sorted(CAPABILITIES.glob("gpu*/mig/gi*/**/access")):

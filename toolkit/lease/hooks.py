@@ -10,41 +10,21 @@ from __future__ import annotations
 import json
 import os
 import sys
-import syslog
-import time
-from collections.abc import Container
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from subprocess import SubprocessError
 
-from toolkit.lease import JOB_NAME, LeaseError, age, container, idle, instance, native
+from toolkit.lease import LeaseError, container, handover, instance, native
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.job_comment import ended_reason, ended_text
+from toolkit.lease.job_comment import ended_text
+from toolkit.lease.journal import tell, tell_all
 from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
-from toolkit.lease.slurm_text import SlurmJob, epoch, index_list
+from toolkit.lease.slurm_text import SlurmJob, index_list
+from toolkit.lease.turns import turn
 from toolkit.lease.unit import PROGRAMS
-from toolkit.lease.wire import WORDS, EndCode
-
-#: A lease that could not start is read by its owner within this time, and then taken out of the queue.
-ERROR_READ_S = 30
-#: A lease's job that runs for so long without an instance never gets one: Slurm ends a Prolog after 120 s
-#: (PrologEpilogTimeout, role slurm).
-PROLOG_S = 150.0
-
-
-def tell(words: str) -> None:
-    """To the journal, and to whoever runs this by hand."""
-    syslog.openlog("elastic-ai-lease", syslog.LOG_PID, syslog.LOG_DAEMON)
-    syslog.syslog(words)
-    print(words, file=sys.stderr)
-
-
-def tell_all(what: str, words: list[str]) -> None:
-    """`tell`, where there is something to tell."""
-    if words:
-        tell(f"{what}: {'; '.join(words)}")
 
 
 def _job_id() -> str:
@@ -109,39 +89,96 @@ def _start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
         instance.refuse(host, str(job.id), job.uid, conf, f"{conf.node} cannot open its GPUs to you: {'; '.join(left)}")
 
 
+def _clear(host: Host, conf: ServerConf, gpus: Collection[int], owners: Collection[int] = ()) -> list[str]:
+    """Before GPUs go to the next: who still has them and may not, in words."""
+    told, left = handover.clear(host, conf, gpus, owners)
+    tell_all(f"GPUs {', '.join(map(str, sorted(gpus)))}", told)
+    return left
+
+
+def _admit(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
+    """What a job needs of this server before it starts. False where a GPU of it cannot be given to anybody."""
+    job_id = str(job.id)
+    if job.held:
+        tell_all("device files of GPUs", native.refresh(host, conf))
+        left = _clear(host, conf, {part.index for part in job.held if part.node == conf.node})
+        if left:
+            tell(f"job {job_id}: its GPUs are not free: {'; '.join(left)}")
+            return False
+    if not instance.is_lease(job):
+        if give_way(host, job, conf):
+            tell_all(f"job {job_id}: its owner cannot open its GPUs", native.grant(host, job, conf))
+        return True
+    unknown = host.users.problem(job.uid, job.user, conf.node)
+    if unknown:
+        tell(f"lease {job.lease}: {unknown}")
+        give_back(host, job_id, job.lease, unknown)  # Slurm would try it again for ever
+        return True
+    tell_all(f"job {job_id}: containers of an earlier lease of its number", container.remove(host, job_id))
+    _start(host, job, conf)
+    tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
+    return True
+
+
 def prolog(host: Host | None = None) -> int:
-    """Before a job starts here: start its instance when it is a lease. 1 for a Contradiction: Slurm drains the node."""
+    """Before a job starts here: start its instance when it is a lease. 1, so that Slurm drains the node, for a
+    Contradiction, and where somebody has a GPU of the job's and cannot be made to leave it."""
     host = host or this_host()
     try:
         job_id = _job_id()
-        job = host.slurm.job(int(job_id))
-        if job is None:
-            raise LeaseError("Slurm does not know the job any more")
-        conf = read_server_conf(host.server_conf)
-        cross_check(job, conf.node)
-        if job.held:
-            tell_all("device files of GPUs", native.refresh(host, conf))
-        if not instance.is_lease(job):
-            if give_way(host, job, conf):
-                tell_all(f"job {job.id}: its owner cannot open its GPUs", native.grant(host, job, conf))
-            return 0
-        unknown = host.users.problem(job.uid, job.user, conf.node)
-        if unknown:
-            tell(f"lease {job.lease}: {unknown}")
-            give_back(host, job_id, job.lease, unknown)  # Slurm would try it again for ever
-            return 0
-        _start(host, job, conf)
-        tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
+        with turn(host, job_id):
+            job = host.slurm.job(int(job_id))
+            if job is None:
+                raise LeaseError("Slurm does not know the job any more")
+            conf = read_server_conf(host.server_conf)
+            cross_check(job, conf.node)
+            if not _admit(host, job, conf):
+                tell("this node takes no more jobs until an administrator has looked")
+                return 1
     except Contradiction as fault:
         tell(f"{fault}; no lease started, and this node takes no more jobs until an administrator has looked")
         return 1
     except LeaseError as fault:
         tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {fault}")
+    except (OSError, SubprocessError) as fault:
+        # No room for a file or a process at this moment, as any user can bring about: the job has no lease.
+        tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {type(fault).__name__}: {fault}")
     return 0
 
 
+def had(host: Host, job_ids: Sequence[str]) -> tuple[set[int], set[int]]:
+    """GPUs that jobs had here, as leases or natively, and whose they were."""
+    gpus, owners = native.had(host, job_ids)
+    for data in (instance.known(host).get(job_id, {}) for job_id in job_ids):
+        gpus |= {int(device["index"]) for device in data.get("devices", [])}
+        owners |= {int(data["owner_uid"])} if "owner_uid" in data else set()
+    return gpus, owners
+
+
+def take_back(host: Host, job_id: str) -> list[str]:
+    """Everything of a lease is taken back: first what would start more of it. What is left, in words."""
+    instance.close(host, job_id)
+    return container.remove(host, job_id) + instance.end_instance(host, job_id)
+
+
+def freed(host: Host, gpus: Collection[int], owners: Collection[int]) -> list[str]:
+    """After jobs ended: who still has their GPUs, in words."""
+    return _clear(host, read_server_conf(host.server_conf), gpus, owners) if gpus else []
+
+
+def _end_all(host: Host, job_id: str) -> tuple[list[str], list[str], list[str]]:
+    """What is left of a lease or native job that has ended, who may still open its GPUs, and who has them open."""
+    with turn(host, job_id):
+        gpus, owners = had(host, [job_id])
+        if os.environ.get("SLURM_JOB_UID", "").isdigit() and gpus:
+            owners.add(int(os.environ["SLURM_JOB_UID"]))
+        left = take_back(host, job_id)
+        return left, native.revoke(host, job_id), freed(host, gpus, owners)
+
+
 def epilog(host: Host | None = None) -> int:
-    """After a job ended here: nothing of a lease stays. 1 when something did, so that Slurm drains the node."""
+    """After a job ended here: nothing of a lease stays, and nobody has its GPUs. 1 when something did, so that Slurm
+    drains the node."""
     host = host or this_host()
     try:
         job_id = _job_id()
@@ -149,14 +186,14 @@ def epilog(host: Host | None = None) -> int:
         tell(str(fault))
         return 0
     was = (host.run_dir / job_id).exists()
-    left = container.remove(host, job_id) + instance.end_instance(host, job_id)
-    tell_all(f"job {job_id}: not everything of its lease was removed", left)
     try:
-        open_still = native.revoke(host, job_id)
-    except (LeaseError, OSError) as fault:
-        open_still = [str(fault)]
+        left, open_still, kept = _end_all(host, job_id)
+    except (LeaseError, OSError, SubprocessError) as fault:
+        left, open_still, kept = [str(fault)], [], []
+    tell_all(f"job {job_id}: not everything of its lease was removed", left)
     tell_all(f"job {job_id}: its owner may still open its GPUs", open_still)
-    if left or open_still:
+    tell_all(f"job {job_id}: its GPUs are not free", kept)
+    if left or open_still or kept:
         return 1
     if was:
         tell(f"job {job_id}: processes, ports, rules, files and GPU memory of its lease are removed")
@@ -194,118 +231,6 @@ def give_back(host: Host, job_id: str, lease: int, why: str) -> None:
         tell(f"lease {lease}: Slurm cannot cancel it now ({fault}); the sweep tries again")
 
 
-#: Number, state, end, and when Slurm began to take it back for another job, each "N/A" or "NONE" where there is none.
-COLUMNS = "JobID:20,State:20,EndTime:20,PreemptTime:20"
-
-
-def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:
-    """Jobs on this server and their ends; None when Slurm does not answer."""
-    try:
-        done = host.slurm.run(
-            ["squeue", "--noheader", f"--nodelist={node}", "--states=all", f"--Format={COLUMNS}"], timeout_s=20
-        )
-    except LeaseError:
-        return None
-    if done.returncode != 0:
-        return None
-    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4]
-    live = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
-    return {number: _end(host, number, end, preempted) for number, state, end, preempted in rows if state in live}
-
-
-def _end(host: Host, number: str, end: str, preempted: str) -> float | None:
-    """When a job ends. squeue does not say it of one without a limit, not even once it is being taken back."""
-    known = epoch(end)
-    if known is not None or epoch(preempted) is None:
-        return known
-    try:
-        job = host.slurm.job(int(number))
-    except LeaseError:
-        return None  # asked again next time
-    return job.end if job is not None else None
-
-
-def _never_started(host: Host, node: str, known: Container[str]) -> list[str]:
-    """Leases' jobs that have been here without an instance for longer than any Prolog takes: they have lost it. By
-    Slurm's own comparison of names, so that no text of a user's is read."""
-    wanted = ["--states=RUNNING", f"--name={JOB_NAME}", "--format=%A"]
-    try:
-        done = host.slurm.run(["squeue", "--noheader", f"--nodelist={node}", *wanted], timeout_s=20)
-    except LeaseError:
-        return []
-    without = [number for number in done.stdout.split() if number.isdigit() and number not in known]
-    return [number for number, passed_s in age.seen_for_s(host, without).items() if passed_s > PROLOG_S]
-
-
-def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None:
-    """A lease whose end is another in Slurm's record; an earlier one has a reason, which Slurm is asked for."""
-    until, code = end, EndCode.TIME
-    if end < data["slurm_end"]:
-        until = min(end, data["deadline"] or end)
-        try:
-            job = host.slurm.job(int(job_id))
-        except LeaseError as fault:
-            tell(f"lease {data['lease']}: ends earlier, and Slurm does not say why ({fault}); asked again next time")
-            return
-        if job is not None and job.preempted:
-            code = EndCode.PREEMPTED
-        elif job is not None and ended_reason(job.admin_comment):
-            code = EndCode.ADMINISTRATOR
-    instance.move_end(host, job_id, end, instance.due_at(host, until, code))
-    why = "" if code is EndCode.TIME else f": {WORDS[code]}"
-    tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(until))}{why}")
-
-
-def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
-    data, age_s = instance.known(host).get(job_id, {}), age.age_s(host, folder)
-    if not folder.exists():
-        return  # its Epilog was here meanwhile
-    if not data:
-        if age_s > ERROR_READ_S:
-            give_back(host, job_id, int(job_id), "it could not start")
-        return
-    if end is not None and data.get("slurm_end") is not None and abs(end - data["slurm_end"]) > 1:
-        _move_end(host, job_id, data, end)
-    if age_s > ERROR_READ_S and not host.systemd.active(job_id):
-        give_back(host, job_id, int(data["lease"]), "its instance is gone")
-
-
-def sweep(host: Host | None = None) -> int:
-    """Leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
-    host = host or this_host()
-    conf = read_server_conf(host.server_conf)
-    instance.close_ports(host, conf)
-    tell_all("device files of GPUs", native.refresh(host, conf))
-    for job_id in [name for name in instance.known(host) if name.startswith("s")]:
-        if age.age_s(host, host.run_dir / job_id) > ERROR_READ_S and not host.systemd.active(job_id):
-            tell(f"static lease {job_id} is over: " + ("; ".join(instance.end_instance(host, job_id)) or "gone"))
-    # Before Slurm is asked: what starts after its answer is none of this sweep's business.
-    known, running = instance.known(host), host.systemd.running()
-    jobs = _jobs_here(host, conf.node)
-    if jobs is None:
-        return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
-    for job_id, words in idle.look(host).items():
-        tell(f"lease {known.get(job_id, {}).get('lease', job_id)}: {words}")
-    failed = len(native.revoke(host, *(native.known(host) - set(jobs))))
-    for job_id in {*known, *running}:
-        folder = host.run_dir / job_id
-        if job_id.startswith("s"):
-            continue
-        if job_id in jobs and folder.exists():
-            _sweep_one(host, job_id, folder, jobs[job_id])
-        elif job_id not in jobs and (not folder.exists() or age.age_s(host, folder) > 5):
-            left = container.remove(host, job_id) + instance.end_instance(host, job_id)
-            tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
-            failed += bool(left)
-    if set(jobs) - set(known):
-        for job_id in _never_started(host, conf.node, known):
-            give_back(host, job_id, int(job_id), "its server never started it")
-    with instance.locked(host):
-        ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}
-        host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
-    return 1 if failed else 0
-
-
 def _contexts(host: Host) -> dict[str, int]:
     try:
         return host.gpus.contexts(host.run_dir / instance.CONTEXTS)
@@ -332,8 +257,11 @@ def close_ports(host: Host | None = None) -> int:
     host = host or this_host()
     if sys.argv[1:] == ["remove"]:
         host.firewall.remove()
+        with suppress(LeaseError):
+            host.sockets.reserve(*read_server_conf(host.server_conf).ports, keep=False)
         return 0
     conf = read_server_conf(host.server_conf)
+    host.sockets.reserve(*conf.ports)
     instance.close_ports(host, conf, anew=True)
     tell_all("device files of GPUs", native.refresh(host, conf))
     return 0

@@ -8,13 +8,27 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Protocol
 
-from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, fence, firewall, network, nvml, slurm, unit
+from toolkit.lease import (
+    ENGINE_DIR,
+    POOL_CONF,
+    RUN_DIR,
+    SERVER_CONF,
+    fence,
+    firewall,
+    network,
+    nvml,
+    openers,
+    processes,
+    slurm,
+    sockets,
+    unit,
+)
 from toolkit.lease import users as users_module
 from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
@@ -97,6 +111,9 @@ class Systemd(Protocol):
     def pids(self, job: str) -> list[int]:
         """Processes of a lease's unit."""
 
+    def uids(self, job: str) -> set[int]:
+        """Under which uids they run."""
+
     def engine_cpu_s(self, job: str) -> float | None:
         """Processor time of the engine in a lease's unit (s), None where none runs."""
 
@@ -143,7 +160,7 @@ class Fence(Protocol):
 
 
 class Network(Protocol):
-    """Addresses and ports of this machine (module network)."""
+    """Addresses of this machine (module network)."""
 
     def own_addresses(self) -> set[str]:
         """All IPv4 addresses."""
@@ -151,8 +168,37 @@ class Network(Protocol):
     def source_address(self, server: str) -> str:
         """The address from which this machine reaches a server; "" without a route."""
 
-    def listening(self, port: int) -> bool:
-        """Whether something listens on a TCP port."""
+
+class Sockets(Protocol):
+    """Ports of this machine, and whose they are (module sockets)."""
+
+    def free(self, address: str, port: int, lenient: bool = False) -> bool:
+        """Whether a server could listen on the port."""
+
+    def listeners(self, ports: Iterable[int]) -> list[sockets.Listener]:
+        """All listening sockets on these ports."""
+
+    def occupants(self, first: int, last: int) -> list[sockets.Occupant]:
+        """Processes that have sockets on these ports."""
+
+    def reserve(self, first: int, last: int, keep: bool = True) -> None:
+        """Have the kernel give these ports to no connection by itself; `keep` False: again."""
+
+
+class Openers(Protocol):
+    """Which processes have a GPU (module openers)."""
+
+    def find(self, owners: Collection[int] = ()) -> list[openers.Opener]:
+        """All that have one; of `owners` also those that may hide one."""
+
+    def process(self, pid: int) -> processes.Process | None:
+        """The process of a number."""
+
+    def numbered_as_driver(self) -> bool:
+        """Whether processes have the numbers here that the driver knows them by."""
+
+    def end(self, opener: openers.Opener) -> None:
+        """Kill it."""
 
 
 class Users(Protocol):
@@ -185,6 +231,8 @@ class Host:
     gpus: Gpus = nvml
     fence: Fence = fence
     network: Network = network
+    sockets: Sockets = sockets
+    openers: Openers = openers
     users: Users = users_module
     clock: Clock = time
     run_dir: Path = RUN_DIR

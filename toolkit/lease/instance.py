@@ -22,25 +22,31 @@ from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.engines import LeasedGpu, Start, installed, load, refuse_transport
 from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
+from toolkit.lease.gone import kept_uids, verify_gone
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
+from toolkit.lease.journal import tell_all
 from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
 from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
+from toolkit.lease.ports import free_ports, taken_back
+from toolkit.lease.processes import started
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
-from toolkit.lease.unit import UnitFailed, name_of
+from toolkit.lease.unit import UnitFailed
 from toolkit.lease.wire import Deadline, EndCode
 
 MIB = 1 << 20
 #: The agent alone, where no engine runs.
 AGENT_TASKS = 512
-#: How long an ended instance may take until nothing of it is left.
-GONE_S = 5.0
+#: So often a lease is given other ports where somebody took them before its unit had them.
+TRIES = 3
 #: Beside the folders of instances, and none of them: what a context takes of each GPU, as measured.
 CONTEXTS = ".contexts.json"
 #: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
+#: Under which uids its unit ran, written when its end begins.
+UIDS = "uids"
 
 
 @contextmanager
@@ -101,24 +107,6 @@ def devices_of(
         about = (gpu.index, gpu.uuid, gpu.name, gpu.memory_mib)
         devices.append(LeasedGpu(*about, shards, of, limit, gpu.emulated, context))
     return devices
-
-
-def free_ports(host: Host, conf: ServerConf, others: dict[str, dict[str, Any]]) -> tuple[int, int]:
-    """Two ports that nobody has, at random, so that an old endpoint does not lead to a new lease."""
-    first, last = conf.ports
-    taken = {port for instance in others.values() for port in (instance.get("port"), instance.get("agent_port"))}
-    found: list[int] = []
-    candidates = [port for port in range(first, last + 1) if port not in taken]
-    while candidates and len(found) < 2:
-        port = candidates.pop(secrets.randbelow(len(candidates)))
-        if not host.network.listening(port):
-            found.append(port)
-    if len(found) < 2:
-        raise LeaseError(
-            f"{conf.node}: all ports for leases ({first}-{last}) are in use; they are enough for "
-            f"{(last - first + 1) // 2} leases at a time (remoting_server_ports)"
-        )
-    return found[0], found[1]
 
 
 def close_ports(host: Host, conf: ServerConf, anew: bool = False) -> None:
@@ -197,6 +185,7 @@ def describe(
     memory_mib: int | None,
     conf: ServerConf,
     account: str = "",
+    cpus: int = 0,
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
     native = request.where == "server"
@@ -207,7 +196,8 @@ def describe(
     devices = devices_of(host, held, conf, 0 if native else request.memory_mib, others)
     native_notes = notes_on_devices(devices, conf, account) if native else []
     refuse_overlap(devices, others, native_wholes(host))
-    port, agent_port = free_ports(host, conf, others)
+    port, agent_port, ended = free_ports(host, conf, others)
+    tell_all("ports of leases", ended)
     parts = any(not device.whole for device in devices)
     mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts and not native else None
     if mps is not None and not mps.is_dir():
@@ -238,6 +228,7 @@ def describe(
         "first_s": conf.first_s,
         "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
         "job_memory_mib": memory_mib or 0,
+        "job_cpus": cpus,
         "tasks": AGENT_TASKS if native else load(engine["engine"]).TASKS,
         "idle_s": conf.idle_limit_s(uid, account, [device.name for device in devices]),
         "started": host.clock.time(),
@@ -296,7 +287,9 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
         )
     held = [part for part in job.held if part.node == conf.node]
     asked_mib = job.memory_mib or 0
-    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, asked_mib, job.account)
+    # Its processors are shared among its servers as its GPUs are.
+    cpus = -(-(job.cpus or 0) * len(held) // max(len(job.held), 1))
+    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, asked_mib, job.account, cpus)
 
 
 def _make(host: Host, folder: Path) -> None:
@@ -326,23 +319,38 @@ def begin(
     slurm_end: float | None = None,
     memory_mib: int | None = None,
     account: str = "",
+    cpus: int = 0,
 ) -> None:
     """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is.
-    memory_mib: host memory that its job asked for, None without a job. account: its owner's class of users."""
+    memory_mib: host memory that its job asked for, None without a job. account: its owner's class of users. cpus: the
+    job's processors on this server, 0 where they are not known."""
     folder = host.run_dir / job_id
     try:
         end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
         close_ports(host, conf)
-        with locked(host):
-            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf, account)
-            _make(host, folder)
-            _write(folder / INSTANCE, json.dumps(instance), 0o400)
-            host.firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
         token = secrets.token_urlsafe(32)
-        _write(folder / TOKEN, token + "\n", 0o400)
-        write_deadline(folder, due_at(host, instance["deadline"]))
-        host.systemd.start(instance, folder)
+        for attempt in range(TRIES):
+            with locked(host):
+                instance = describe(
+                    host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf, account, cpus
+                )
+                _make(host, folder)
+                _write(folder / INSTANCE, json.dumps(instance), 0o400)
+                ports = (instance["port"], instance["agent_port"])
+                host.firewall.admit(instance["clients"], ports)
+            _write(folder / TOKEN, token + "\n", 0o400)
+            write_deadline(folder, due_at(host, instance["deadline"]))
+            try:
+                host.systemd.start(instance, folder)
+                break
+            except UnitFailed:
+                stolen = taken_back(host, ports)
+                tell_all(f"lease {lease}", stolen)
+                if not stolen or attempt == TRIES - 1:
+                    raise
+                host.firewall.shut(ports)
+                host.systemd.stop(job_id)
         _write(folder / ENDPOINT, json.dumps(endpoint_of(instance, token, conf.node)), 0o400, uid)
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
@@ -366,15 +374,30 @@ def move_end(host: Host, job_id: str, slurm_end: float, deadline: Deadline) -> N
             _write(folder / INSTANCE, json.dumps(data), 0o400)
 
 
+def close(host: Host, job_id: str) -> None:
+    """From now on nothing of this lease is started any more."""
+    folder = host.run_dir / job_id
+    if folder.exists():
+        (folder / ENDING).touch()
+
+
+def lives(host: Host, job_id: str) -> bool:
+    """Whether the lease is here, and its end has not begun."""
+    folder = host.run_dir / job_id
+    return (folder / INSTANCE).exists() and not (folder / ENDING).exists()
+
+
 def end_instance(host: Host, job_id: str) -> list[str]:
     """Take back everything of a lease on this server, and look whether it is gone; what is not, in words."""
     folder = host.run_dir / job_id
     instance = known(host).get(job_id, {})
-    ours = host.systemd.pids(job_id)
+    ours = {pid: started(pid) for pid in host.systemd.pids(job_id)}
     if not folder.exists() and not ours and not host.systemd.active(job_id):
         return []
+    uids = host.systemd.uids(job_id)
     if folder.exists():
         (folder / ENDING).touch()
+        uids = kept_uids(folder / UIDS, uids)
     ports = [int(instance[key]) for key in ("port", "agent_port") if key in instance]
     left = []
     try:
@@ -384,33 +407,10 @@ def end_instance(host: Host, job_id: str) -> list[str]:
     except LeaseError as fault:
         left.append(str(fault))
     host.systemd.stop(job_id)
-    left += verify_gone(host, job_id, ours, ports)
+    left += verify_gone(host, job_id, ours, ports, uids)
     if not left:
         with locked(host):
             shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             left.append(f"{folder} is still there")
     return left
-
-
-def verify_gone(host: Host, job_id: str, ours: list[int], ports: list[int]) -> list[str]:
-    """What is left of an instance after its unit was stopped, in words."""
-    until = host.clock.monotonic() + GONE_S
-    while True:
-        left = [f"process {pid} still runs" for pid in host.systemd.pids(job_id)]
-        left += [f"something still listens on port {port}" for port in ports if host.network.listening(port)]
-        left += [f"{name_of(job_id)} is still active"] if host.systemd.active(job_id) else []
-        if ours:
-            left += still_on_gpus(host, ours)
-        if not left or host.clock.monotonic() > until:
-            return left
-        host.clock.sleep(0.1)
-
-
-def still_on_gpus(host: Host, ours: list[int]) -> list[str]:
-    """Which of an ended instance's processes still have memory on a GPU."""
-    try:
-        seen = host.gpus.processes()
-    except LeaseError as fault:
-        return [f"cannot check that GPU memory is free: {fault}"]
-    return [f"process {pid} still has memory on {uuid}" for uuid, pids in seen.items() for pid in pids if pid in ours]

@@ -42,7 +42,34 @@ def _users(host: Host) -> Iterator[tuple[int, list[int], list[str]]]:
             continue
 
 
-def _service_uids(conf: ServerConf) -> set[int]:
+def native_users(host: Host) -> tuple[dict[int, set[int]], dict[str, set[int]]]:
+    """Who may open which GPU while his jobs run, by its index, and by the file of a MIG instance."""
+    users: dict[int, set[int]] = {}
+    instances: dict[str, set[int]] = {}
+    for uid, indices, paths in _users(host):
+        for index in indices:
+            users.setdefault(index, set()).add(uid)
+        for path in paths:
+            instances.setdefault(path, set()).add(uid)
+    return users, instances
+
+
+def had(host: Host, job_ids: Sequence[str]) -> tuple[set[int], set[int]]:
+    """GPUs of native jobs, and their owners."""
+    gpus: set[int] = set()
+    owners: set[int] = set()
+    for job_id in job_ids:
+        try:
+            record = json.loads((native_records(host) / job_id).read_text())
+            gpus |= {int(index) for index in record["gpus"]}
+            owners.add(int(record["uid"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return gpus, owners
+
+
+def service_uids(conf: ServerConf) -> set[int]:
+    """Users of services that may open all GPUs."""
     found = set()
     for name in conf.device_users:
         try:
@@ -62,14 +89,8 @@ def _apply(host: Host, conf: ServerConf) -> list[str]:
     """`refresh`, under the lock: one that read the records earlier must not write later."""
     if not conf.fence:
         return []
-    users: dict[int, set[int]] = {}
-    instances: dict[str, set[int]] = {}
-    for uid, indices, paths in _users(host):
-        for index in indices:
-            users.setdefault(index, set()).add(uid)
-        for path in paths:
-            instances.setdefault(path, set()).add(uid)
-    left = host.fence.keep(users, _service_uids(conf))
+    users, instances = native_users(host)
+    left = host.fence.keep(users, service_uids(conf))
     return left + (host.fence.keep_instances(instances) if conf.enforcement == "mig" else [])
 
 

@@ -1,4 +1,4 @@
-"""This machine's addresses and ports, as leases need them."""
+"""This machine's addresses, as leases need them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError
@@ -40,15 +39,3 @@ def source_address(server: str) -> str:
         except OSError:
             return ""
         return str(sock.getsockname()[0])
-
-
-def listening(port: int) -> bool:
-    """Whether something on this machine listens on a TCP port, by the kernel's tables."""
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        try:
-            rows = [line.split() for line in table.read_text().splitlines()[1:]]
-        except OSError:
-            continue
-        if any(int(row[1].rsplit(":", 1)[1], 16) == port and row[3] == "0A" for row in rows):
-            return True
-    return False

@@ -21,8 +21,8 @@ MIB = 1 << 20
 EMULATED = "elasticAiEmulated"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
-#: NVML lists clients of MPS apart from other processes.
-_PROCESSES = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
+#: NVML lists clients of MPS, and programs that draw, apart from other processes.
+_PROCESSES = tuple(f"nvmlDeviceGet{kind}RunningProcesses" for kind in ("Compute", "MPSCompute", "Graphics"))
 
 
 @dataclass(frozen=True)
@@ -225,27 +225,37 @@ def gpus() -> list[Gpu]:
     return sorted(found, key=lambda gpu: gpu.index)
 
 
+def _listed(query: Any, handle: ctypes.c_void_p) -> tuple[ctypes.c_uint, Any, int]:
+    """The processes of a device, however many there are."""
+    for room in (256, 4096, 65536):
+        count, infos = ctypes.c_uint(room), (_ProcessInfo * room)()
+        code = int(query(handle, ctypes.byref(count), infos))
+        if code != _INSUFFICIENT_SIZE:
+            break
+    return count, infos, code
+
+
 def memory_by_process() -> dict[str, dict[int, int]]:
     """Bytes that each process has on each GPU and MIG instance: UUID -> PID -> bytes, 0 where NVML does not say how
     many. One that cannot say is left out."""
     found: dict[str, dict[int, int]] = {}
     with _opened() as library:
-        queries = [query for query in map(partial(_newest, library), _PROCESSES) if query is not None]
+        queries = [query for query in map(partial(_known, library), _PROCESSES) if query is not None]
         whole = _handles(library)
         for handle in [*whole, *(one for gpu in whole for one in (_mig_handles(library, gpu) or ([], 0))[0])]:
             for query in queries:
-                count = ctypes.c_uint(256)
-                infos = (_ProcessInfo * 256)()
-                if query(handle, ctypes.byref(count), infos) == _SUCCESS:
+                count, infos, code = _listed(query, handle)
+                if code == _SUCCESS:
                     held = found.setdefault(_text(library.nvmlDeviceGetUUID, handle), {})
                     for info in infos[: count.value]:
                         held.setdefault(info.pid, info.used_memory if info.used_memory != _NOT_SAID else 0)
     return found
 
 
-def _newest(library: Any, name: str) -> Any:
-    """A function in the newest of its versions that this driver has and that is known here; None without."""
-    versions = (getattr(library, f"{name}{version}", None) for version in ("_v3", "_v2"))
+def _known(library: Any, name: str) -> Any:
+    """A function in the version whose structure is known here; None where this driver has it in none. Not _v3 where
+    there is a _v2: of the first drivers of R535 (up to .86) its structure is another, of 32 bytes."""
+    versions = (getattr(library, f"{name}{version}", None) for version in ("_v2", "_v3"))
     return next((function for function in versions if function is not None), None)
 
 

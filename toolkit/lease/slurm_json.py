@@ -154,6 +154,7 @@ def _job(job: object) -> SlurmJob:
         nodes=nodes,
         qos=_text(job, "qos"),
         memory_mib=_number(job, "memory_per_node"),
+        cpus=_number(job, "cpus") if "cpus" in job else None,
         preempted=bool(_number(job, "preempt_time")),
         account=_text(job, "account"),
         restarts=(_number(job, "restart_cnt") or 0) if "restart_cnt" in job else 0,

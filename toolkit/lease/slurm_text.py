@@ -131,6 +131,8 @@ class SlurmJob:
     qos: str = ""
     #: Host memory that it asked for on each node; None where it asked in another way.
     memory_mib: int | None = None
+    #: Its processors on all its nodes together; None where Slurm does not say.
+    cpus: int | None = None
     #: Slurm takes it back for another job; `end` is then the end of its grace.
     preempted: bool = False
     #: Its class of users, '' in a pool without.

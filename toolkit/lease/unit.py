@@ -7,10 +7,12 @@ import stat
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError
+from toolkit.lease.processes import groups_of, lease_of, numbers, read
 
 PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
 #: The user whose processes share the MPS server: MPS serves one user at a time.
@@ -22,6 +24,22 @@ MEMLOCK = "64M"
 
 class UnitFailed(LeaseError):
     """systemd started the unit, and it failed: its journal has the cause."""
+
+
+#: The home of a lease's engine, where the driver keeps what it has compiled: in memory, a part of the unit's own, for
+#: the unit alone, and gone with it.
+HOME, HOME_PART, MOST_HOME_BYTES = "/run/elastic-ai-home", 8, 1 << 30
+
+
+def home_bytes(memory_bytes: int) -> int:
+    """How large it may get."""
+    return min(memory_bytes // HOME_PART, MOST_HOME_BYTES)
+
+
+def home_environment(memory_bytes: int) -> dict[str, str]:
+    """What tells the driver so. It stops in time, so that the home never is full."""
+    limit = home_bytes(memory_bytes) * 3 // 4
+    return {"HOME": HOME, "CUDA_CACHE_PATH": f"{HOME}/ComputeCache", "CUDA_CACHE_MAXSIZE": str(limit)}
 
 
 #: MPS has the engines of all leases under one uid: none of them may read or write another's memory.
@@ -46,6 +64,12 @@ _SANDBOX = (
     "CapabilityBoundingSet=",
     "SystemCallArchitectures=native",
     "SystemCallFilter=@system-service",
+    # A call that nobody foresaw is refused, as by a kernel that has it not, and ends no lease.
+    "SystemCallErrorNumber=EPERM",
+    "MemorySwapMax=0",
+    # A stranger's connections are told, and not each of them (journald says how many were left out).
+    "LogRateLimitIntervalSec=30",
+    "LogRateLimitBurst=300",
     "InaccessiblePaths=-/run/munge -/etc/munge -/etc/slurm -/var/lib/slurm -/root",
     "UMask=0077",
     "LimitCORE=0",
@@ -107,6 +131,7 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
         *([_APART] if instance["mps_pipe"] else []),
         "NotifyAccess=main",
         f"MemoryMax={instance['memory_bytes']}",
+        f"TemporaryFileSystem={HOME}:size={home_bytes(instance['memory_bytes'])},mode=1777,nosuid,nodev",
         f"TasksMax={instance['tasks']}",
         f"LimitNOFILE={8 * int(instance['tasks'])}",
         f"RuntimeDirectory=elastic-ai-lease-{job}",
@@ -176,16 +201,12 @@ def running() -> list[str]:
 
 def pids(job: str, proc: Path = Path("/proc")) -> list[int]:
     """Processes in the unit's control group."""
-    mark = f"/{name_of(job)}"
-    found = []
-    for path in proc.glob("[0-9]*/cgroup"):
-        try:
-            lines = path.read_text().splitlines()
-        except OSError:
-            continue
-        if any(line.endswith(mark) or f"{mark}/" in line for line in lines):
-            found.append(int(path.parent.name))
-    return found
+    return [pid for pid in numbers(proc) if lease_of(groups_of(pid, proc), proc) == job]
+
+
+def uids(job: str, proc: Path = Path("/proc")) -> set[int]:
+    """Under which uids they run: with DynamicUser one that is the unit's alone."""
+    return {process.uid for process in map(partial(read, proc=proc), pids(job, proc)) if process is not None}
 
 
 def engine_cpu_s(job: str, proc: Path = Path("/proc")) -> float | None:
