@@ -117,10 +117,18 @@ def _ports_of(process: Process) -> Iterator[int]:
         os.close(pidfd)
 
 
+def _listed(first: int, last: int, proc: Path) -> dict[str, int]:
+    """Sockets on these ports that the kernel's tables have, as descriptors name them, with their ports."""
+    rows = [row for row in _rows(proc) if len(row) > 9]
+    seen = {f"socket:[{row[9]}]": int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[9] != "0"}
+    return {link: port for link, port in seen.items() if first <= port <= last}
+
+
 def occupants(first: int, last: int) -> list[Occupant]:
     """Processes of this network namespace that have sockets on these ports, in whatever state: bound, listening,
-    connected."""
+    connected. Where nobody may look into other processes, as in some containers, without those that are bound alone."""
     here = Path("/proc/self/ns/net").readlink()
+    listed = _listed(first, last, PROC)
     found = []
     for process in all_processes(PROC):
         try:
@@ -128,9 +136,10 @@ def occupants(first: int, last: int) -> list[Occupant]:
                 continue
         except OSError:
             continue
-        ports = sorted({port for port in _ports_of(process) if first <= port <= last})
+        ports = {port for port in _ports_of(process) if first <= port <= last}
+        ports |= {listed[link] for link in process.descriptors(PROC).values() if link in listed}
         if ports:
-            found.append(Occupant(process, tuple(ports)))
+            found.append(Occupant(process, tuple(sorted(ports))))
     return found
 
 

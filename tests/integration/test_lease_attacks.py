@@ -1,0 +1,105 @@
+"""What one user does on a GPU server, on the lab: it drains no server, keeps no GPU, and outlives no lease."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import Lab
+
+from tests.support.lease_lab import run_as, shell, until
+
+DEVICES = "/dev/shm/elastic-ai-devices"
+JOB = "srun --quiet -n1 --mpi=none --chdir=/ -p all -w gpu1 --mem=50 --time=5 --oversubscribe"
+COPY = "toolkit run -l gpu1 -p 1/4 -- elastic-ai-copybench --json --bytes 1M"
+#: Sits down on all ports of leases, listening on those of the range's first half.
+SITS = """
+import resource, socket, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+kept = {}
+end = time.monotonic() + 300
+while time.monotonic() < end:
+    for port in set(range(21000, 24000)) - set(kept):
+        try:
+            one = socket.socket()
+            one.bind(("0.0.0.0", port))
+            if port < 22500:
+                one.listen()
+            kept[port] = one
+        except OSError:
+            one.close()
+    time.sleep(0.01)
+"""
+#: Takes an open file from a socket of its own user's, keeps and maps it.
+TAKES = """
+import mmap, socket, time
+server = socket.socket(socket.AF_UNIX)
+server.bind("\\0alices")
+server.listen()
+_data, handles, _flags, _address = socket.recv_fds(server.accept()[0], 1, 1)
+kept = mmap.mmap(handles[0], 4096)
+print("keeps", len(handles), flush=True)
+time.sleep(301)
+"""
+GIVES = f"""
+import os, socket, time
+handle = os.open("{DEVICES}", os.O_RDWR)
+for _ in range(100):
+    try:
+        one = socket.socket(socket.AF_UNIX)
+        one.connect("\\0alices")
+        break
+    except OSError:
+        time.sleep(0.1)
+socket.send_fds(one, [b"x"], [handle])
+time.sleep(1)
+"""
+
+
+def state(lab: Lab) -> str:
+    """Of gpu1, as Slurm has it."""
+    return shell(lab, "head", "sinfo -h -n gpu1 -o %T | sort -u").split()[0]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_job_without_a_gpu_on_all_ports_drains_no_server_and_starves_no_lease(pool: Lab) -> None:
+    # While the lease runs its two ports are taken; the job gets them as it ends.
+    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --hours 1 --json")
+    assert code == 0, out
+    lease = shell(pool, "head", "squeue -h -n elastic-ai-lease -o %A").split()[0]
+    with ThreadPoolExecutor(1) as worker:
+        sits = worker.submit(run_as, pool, "bob", f"{JOB} python3 -c {shlex.quote(SITS)}")
+        until(lambda: int(shell(pool, "gpu1", "ss -Htln | wc -l")) > 1400, True)
+        try:
+            assert run_as(pool, "alice", f"toolkit lease release {lease}")[0] == 0
+            until(lambda: shell(pool, "gpu1", "ls /run/elastic-ai/leases").strip(), "", 60)
+            assert state(pool) in ("idle", "mixed", "allocated")
+            code, out = run_as(pool, "alice", COPY)
+            assert code == 0, out
+        finally:
+            shell(pool, "head", "scancel -u bob; true")
+        assert sits.result(60)[0] != 0
+    told = shell(pool, "gpu1", "journalctl -o cat -t elastic-ai-lease --since -2min")
+    assert "of the leases' ports, and is ended" in told, told
+    until(lambda: state(pool), "idle", 60)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_gpu_that_was_passed_on_does_not_outlive_its_job(pool: Lab) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        takes = worker.submit(run_as, pool, "alice", f"{JOB} python3 -c {shlex.quote(TAKES)}")
+        try:
+            gives = run_as(pool, "alice", f"{JOB} --gres=gpu:1 python3 -c {shlex.quote(GIVES)}")
+            assert gives[0] == 0, gives
+            code, out = takes.result(60)
+        finally:
+            shell(pool, "head", "scancel -u alice; true")
+    assert "keeps 1" in out, out
+    assert code != 0
+    until(lambda: pool.processes("gpu1", "time.sleep.301"), "")
+    told = shell(pool, "gpu1", "journalctl -o cat -t elastic-ai-lease --since -2min")
+    assert f"has {DEVICES}" in told, told
+    until(lambda: state(pool), "idle", 60)
