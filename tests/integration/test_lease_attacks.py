@@ -8,11 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Lab
+from test_lease_server import IMAGE
 
-from tests.support.lease_lab import run_as, shell, until
+from tests.support.lease_lab import left, run_as, shell, until
 
 DEVICES = "/dev/shm/elastic-ai-devices"
 JOB = "srun --quiet -n1 --mpi=none --chdir=/ -p all -w gpu1 --mem=50 --time=5 --oversubscribe"
+SERVER = "toolkit run --where server -l gpu1"
 COPY = "toolkit run -l gpu1 -p 1/4 -- elastic-ai-copybench --json --bytes 1M"
 #: Sits down on all ports of leases, listening on those of the range's first half.
 SITS = """
@@ -103,3 +105,43 @@ def test_a_gpu_that_was_passed_on_does_not_outlive_its_job(pool: Lab) -> None:
     told = shell(pool, "gpu1", "journalctl -o cat -t elastic-ai-lease --since -2min")
     assert f"has {DEVICES}" in told, told
     until(lambda: state(pool), "idle", 60)
+
+
+#: Ten containers at once by the helper that sudo lets everybody run.
+TEN = """
+echo '{}' > /dev/shm/none-$$
+for number in 1 2 3 4 5 6 7 8 9 10; do
+    sudo -n /usr/lib/elastic-ai/lease-server/bin/container run $SLURM_JOB_ID elastic-ai-test:1 / no \
+        /dev/shm/none-$$ sleep 3146 &
+done
+wait
+"""
+LIMITS = "{{.HostConfig.PidsLimit}} {{.HostConfig.Memory}} {{.HostConfig.MemorySwap}} {{.HostConfig.NanoCpus}}"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
+    shell(pool, "gpu1", IMAGE)
+    try:
+        for pause_s in (0.3, 1.2, 2.5):
+            with ThreadPoolExecutor(1) as worker:
+                ten = worker.submit(run_as, pool, "alice", f"{SERVER} -- sh -c {shlex.quote(TEN)}")
+                until(lambda: "sudo" in pool.processes("gpu1", "^sudo -n /usr/lib/elastic-ai"), True, 60)
+                time.sleep(pause_s)
+                shell(pool, "head", "scancel -u alice")
+                ten.result(60)
+            until(lambda: left(pool), {}, 60)
+            until(lambda: shell(pool, "gpu1", "docker ps -aq; true"), "", 45)
+            assert pool.processes("gpu1", "^sleep 3146") == ""
+        assert state(pool) == "idle"
+        with ThreadPoolExecutor(1) as worker:
+            one = worker.submit(run_as, pool, "alice", f"{SERVER} --image elastic-ai-test:1 --folder / -- sleep 3147")
+            until(lambda: pool.processes("gpu1", "^sleep 3147").count("sleep"), 1, 60)
+            told = shell(pool, "gpu1", f"docker inspect -f '{LIMITS}' $(docker ps -q)").split()
+            shell(pool, "head", "scancel -u alice")
+            one.result(60)
+        pids, memory, swap, cpus = map(int, told)
+        assert (pids, memory, swap) == (4096, swap, memory)
+        assert min(memory, cpus) > 0
+    finally:
+        shell(pool, "gpu1", "docker image rm -f elastic-ai-test:1; rm -f /dev/shm/none-*")
