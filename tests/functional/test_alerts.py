@@ -87,6 +87,9 @@ CASES = [
             'elastic_ai_pool_gpus{node="gpu1",class="v100"}': steady(2),
             'elastic_ai_gpu_info{node="gpu1",gpu="0"}': steady(1),
             'elastic_ai_gpu_info{node="gpu1",gpu="1"}': steady(1),
+            # seven MIG instances of one GPU are no missing GPUs
+            'elastic_ai_pool_gpus{node="gpu2",class="nvidia_a100_1g.5gb"}': steady(7),
+            'elastic_ai_gpu_info{node="gpu2",gpu="0"}': steady(1),
         },
         5,
         {"node": "gpu1", "class": "v100"},

@@ -144,6 +144,38 @@ def test_a_gpu_says_what_it_supports_and_nothing_else(programs: Any, monkeypatch
     assert all(labels["emulated"] == "false" for _, labels, _ in samples if labels)
 
 
+class LosingNvml(FakeNvml):
+    """Three GPUs: the second has fallen off the bus (15), the third wants repairs that drivers from 580 on tell."""
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 3
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = 7 + index
+        return 15 if index == 1 else 0
+
+    def nvmlDeviceGetRepairStatus(self, handle: Any, status: Any) -> int:
+        assert status._obj.version == 0x100000C
+        status._obj.channel, status._obj.tpc = 0, int(handle.value == 9)
+        return 0
+
+    def nvmlDeviceGetUnrepairableMemoryFlag_v1(self, handle: Any, status: Any) -> int:
+        assert status._obj.version == 0x1000008
+        status._obj.unrepairable = int(handle.value == 9)
+        return 0
+
+
+def test_a_gpu_that_is_lost_costs_no_other_its_figures(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: LosingNvml())
+    samples, fault = programs["gpu_metrics"].reading()
+    assert fault == "GPU 1: nvmlDeviceGetHandleByIndex_v2: 15"
+    assert samples[-1] == ("elastic_ai_gpu_nvml_up", {}, 1)
+    assert [labels["gpu"] for name, labels, _ in samples if name == "elastic_ai_gpu_info"] == [0, 2]
+    repairs = {(name, labels["gpu"]): value for name, labels, value in samples if "repair" in name}
+    assert repairs == {("elastic_ai_gpu_repair_pending", 2): 1, ("elastic_ai_gpu_repair_failed", 2): 1}
+
+
 def test_a_node_without_the_drivers_library_says_so(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs["gpu_metrics"], "LIBRARY", "libnvidia-ml-of-nobody.so.1")
     samples, fault = programs["gpu_metrics"].reading()

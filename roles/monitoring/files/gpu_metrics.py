@@ -34,6 +34,23 @@ class Utilization(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
 
 
+class RepairStatus(ctypes.Structure):
+    """nvml.h: nvmlRepairStatus_v1_t, of drivers from 580 on."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in ("version", "channel", "tpc")]
+
+
+class UnrepairableMemory(ctypes.Structure):
+    """nvml.h: nvmlUnrepairableMemoryStatus_v1_t, of drivers from 580 on."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in ("version", "unrepairable")]
+
+
+def versioned(structure):
+    """A structure that tells its own size and version, 1: NVML_STRUCT_VERSION."""
+    return structure(version=ctypes.sizeof(structure) | 1 << 24)
+
+
 class NvmlError(Exception):
     """What NVML does not do, and its number."""
 
@@ -81,12 +98,16 @@ class Nvml:
         return buffer.value.decode("utf-8", "replace")
 
     def devices(self):
-        """Handles of all GPUs."""
+        """(index, handle) of all GPUs; NvmlError in place of the handle of one that does not answer."""
         count = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         for index in range(count.value):
             handle = ctypes.c_void_p()
-            self.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+            try:
+                self.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+            except NvmlError as fault:  # it has fallen off the bus: the others answer
+                yield index, fault
+                continue
             yield index, handle
 
 
@@ -130,6 +151,12 @@ def health(nvml, handle):
         found["elastic_ai_gpu_repair_failed"] = rows[3].value
     elif pages is not None:
         found["elastic_ai_gpu_repair_pending"] = pages.value
+    repairs = nvml.tried("nvmlDeviceGetRepairStatus", handle, into=versioned(RepairStatus))
+    if repairs is not None and (repairs.channel or repairs.tpc):
+        found["elastic_ai_gpu_repair_pending"] = 1
+    lasting = nvml.tried("nvmlDeviceGetUnrepairableMemoryFlag_v1", handle, into=versioned(UnrepairableMemory))
+    if lasting is not None and lasting.unrepairable:
+        found["elastic_ai_gpu_repair_failed"] = 1
     return found
 
 
@@ -150,8 +177,8 @@ HELP = {
     "elastic_ai_gpu_temperature_celsius": "Temperature of the GPU.",
     "elastic_ai_gpu_power_watts": "Power that the GPU draws.",
     "elastic_ai_gpu_uncorrectable_errors": "Uncorrectable memory errors since the driver was loaded.",
-    "elastic_ai_gpu_repair_pending": "1 where a memory repair waits for a reset of the GPU.",
-    "elastic_ai_gpu_repair_failed": "1 where a memory repair failed.",
+    "elastic_ai_gpu_repair_pending": "1 where a repair of memory or of a TPC waits for a reset of the GPU.",
+    "elastic_ai_gpu_repair_failed": "1 where a memory repair failed, or memory cannot be repaired.",
     "elastic_ai_gpu_throttled": "1 where heat or the power supply lowers the clock, by reason.",
     "elastic_ai_gpu_pcie_lanes_ratio": "Lanes of the PCIe link as trained, of those that it can have, 0 to 1.",
     "elastic_ai_gpu_pcie_replays": "PCIe packets that were sent again since the driver was loaded.",
@@ -161,20 +188,32 @@ HELP = {
 
 def reading():
     """(samples, what went wrong or None)."""
-    samples = []
+    samples, lost = [], []
     try:
         with Nvml() as nvml:
             emulated = str(hasattr(nvml.lib, EMULATED)).lower()
             for index, handle in nvml.devices():
-                name = nvml.text("nvmlDeviceGetName", handle)
-                labels = {"gpu": index, "uuid": nvml.text("nvmlDeviceGetUUID", handle), "emulated": emulated}
-                samples.append(("elastic_ai_gpu_info", {**labels, "name": name}, 1))
-                samples += [(metric, labels, value) for metric, value in gpu(nvml, handle).items()]
-                why = throttled(nvml, handle)
-                samples += [("elastic_ai_gpu_throttled", {**labels, "reason": words}, value) for words, value in why]
+                if isinstance(handle, NvmlError):
+                    lost.append(f"GPU {index}: {handle}")
+                    continue
+                try:
+                    samples += of_gpu(nvml, index, handle, emulated)
+                except NvmlError as fault:
+                    lost.append(f"GPU {index}: {fault}")
     except NvmlError as fault:
         return [("elastic_ai_gpu_nvml_up", {}, 0)], str(fault)
-    return [*samples, ("elastic_ai_gpu_nvml_up", {}, 1)], None
+    return [*samples, ("elastic_ai_gpu_nvml_up", {}, 1)], "; ".join(lost) or None
+
+
+def of_gpu(nvml, index, handle, emulated):
+    """Samples of one GPU; NvmlError where it does not say which it is."""
+    name = nvml.text("nvmlDeviceGetName", handle)
+    labels = {"gpu": index, "uuid": nvml.text("nvmlDeviceGetUUID", handle), "emulated": emulated}
+    samples = [("elastic_ai_gpu_info", {**labels, "name": name}, 1)]
+    samples += [(metric, labels, value) for metric, value in gpu(nvml, handle).items()]
+    return samples + [
+        ("elastic_ai_gpu_throttled", {**labels, "reason": words}, value) for words, value in throttled(nvml, handle)
+    ]
 
 
 if __name__ == "__main__":

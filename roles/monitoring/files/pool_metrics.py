@@ -17,7 +17,7 @@ from textfile import run_command
 HELP = {
     "elastic_ai_pool_up": "1 where Slurm's controller answers, 0 where it does not.",
     "elastic_ai_pool_node_up": "1 where the node takes leases; 0 where it is down, drained or does not answer.",
-    "elastic_ai_pool_gpus": "GPUs of the node.",
+    "elastic_ai_pool_gpus": "GPUs of the node, or MIG instances where Slurm gives these out.",
     "elastic_ai_pool_leased_gpus": "GPUs of the node that are leased, fractions added up.",
     "elastic_ai_pool_user_gpus": "GPUs that a user has (state running) or waits for (state pending).",
     "elastic_ai_pool_leases": "Leases by class of users and state.",
@@ -27,6 +27,7 @@ HELP = {
 #: and man page of sinfo, node state codes.
 IN_SERVICE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "RESERVED")
 HARMLESS = (*IN_SERVICE, "CLOUD", "DYNAMIC_NORM", "REBOOT_REQUESTED", "UNDRAIN", "")
+MIG = re.compile(r"\d+g\.\d+gb", re.IGNORECASE)  # in the type of MIG instances, of which several are of one GPU
 MARKS = {"@": "REBOOT_REQUESTED", "-": "PLANNED"}  # behind a state; each of the others keeps work away
 #: Columns and their widths. The one that a user may write is the last, so that a line end in it hides nothing.
 JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, "Account": 40}
@@ -96,7 +97,8 @@ def has(fields):
     counts = {}
     for name, _, count in found:
         counts[name] = counts.get(name, 0) + count
-    return counts, next((kind for name, kind, _ in found if name == "gpu" and kind), "gpu")
+    kinds = sorted((kind for name, kind, _ in found if name == "gpu" and kind), key=lambda kind: not MIG.search(kind))
+    return counts, next(iter(kinds), "gpu")
 
 
 def shards_of(lines, name="shard"):
