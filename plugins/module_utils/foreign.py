@@ -174,12 +174,12 @@ def _log_time(line: str) -> float:
 
 
 def processes(root: Path) -> dict[str, list[list[str]]]:
-    """Command lines of the processes by name, of those that are asked about."""
+    """Command lines of the processes by name, of those that are asked about; not those in containers."""
     names = {*SLURM_DAEMONS, "prometheus", "node_exporter", *(name for many in PROCESSES.values() for name in many)}
     found: dict[str, list[list[str]]] = {}
     for path in (root / "proc").glob("[0-9]*/comm"):
         name = _read(path).strip()
-        if name in names:
+        if name in names and not re.search(r"^NSpid:\t\d+\t", _read(path.parent / "status"), re.MULTILINE):
             words = [word for word in _read(path.parent / "cmdline").split("\0") if word]
             found.setdefault(name, []).append(words)
     return found

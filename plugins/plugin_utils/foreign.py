@@ -27,6 +27,16 @@ COMPONENTS = {
     "registry": "leave the training out (horovod_state: absent), or name an image (horovod_image)",
     "libraries": "leave CUDA's libraries out (cuda_state: absent), or take the file's settings along by hand",
 }
+#: Component -> its name in a sentence, where it has another.
+LABELS = {
+    "slurm": "Slurm",
+    "munge": "munge key",
+    "kubernetes": "Kubernetes",
+    "docker": "Docker",
+    "ofed": "OFED",
+    "driver": "NVIDIA driver",
+    "libraries": "settings of libraries",
+}
 #: Files that a role writes as a whole -> component. The others of module_utils/foreign.py are told and stop nothing.
 OF_FILE = {
     "/etc/default/prometheus": "monitoring",
@@ -166,8 +176,8 @@ def foreign_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         if component in (wanted.get("take_over") or ()):
             continue
         yield (
-            f"{component} of somebody else's is here: {'; '.join(what)}. Nothing was changed. Where it is yours and "
-            f"may be replaced, say so (preflight_take_over: [{component}]); else {COMPONENTS[component]}"
+            f"somebody else's {LABELS.get(component, component)}: {'; '.join(what)}. Nothing was changed. Where that "
+            f"may be replaced, say that it is yours (preflight_take_over: [{component}]); else {COMPONENTS[component]}"
         )
 
 
@@ -176,7 +186,7 @@ def foreign_notes(observed: Json, wanted: Json) -> list[str]:
     if not observed.get("foreign"):
         return []  # recorded by an earlier release
     notes = [
-        f"{component} of somebody else's is taken over (preflight_take_over): {'; '.join(what)}"
+        f"somebody else's {LABELS.get(component, component)} taken over (preflight_take_over): {'; '.join(what)}"
         for component, what in found(observed, wanted).items()
         if component in wanted["take_over"]
     ]

@@ -18,6 +18,7 @@ import yaml
 
 from tests.functional.test_preflight import NODE, WANTED
 from tests.support.node_modules import ROOT, load
+from validation.probes import belongings
 
 reader: Any = load("plugins/module_utils/foreign.py")
 judge: Any = load("plugins/plugin_utils/foreign.py")
@@ -90,6 +91,11 @@ def reasons(root: Path, take_over: tuple[str, ...] = (), takes: list[str] = ALL,
     return list(judge.foreign_reasons(seen(root, **more), wanted))
 
 
+def component(reason: str) -> str:
+    """Whose word for preflight_take_over a refusal has."""
+    return reason.partition("preflight_take_over: [")[2].partition("]")[0]
+
+
 CONF = "# theirs\nClusterName=prod\nSlurmctldHost=ctl01(192.0.2.7)\nNodeName=gpu1 CPUs=8\n"
 OURS = "ClusterName=elastic\nSlurmctldHost=head(10.0.0.1)\n"
 
@@ -102,14 +108,13 @@ def foreign_slurm(root: Path) -> None:
 
 def test_a_node_of_another_slurm_is_refused_with_controller_paths_and_both_ways_out(root: Path) -> None:
     foreign_slurm(root)
-    said = {reason.split()[0]: reason for reason in reasons(root, jobs=["17", "23"])}
+    said = {component(reason): reason for reason in reasons(root, jobs=["17", "23"])}
     assert set(said) == {"slurm", "munge", "jobs"}
     assert "/etc/slurm/slurm.conf of cluster prod under ctl01; slurmd runs" in said["slurm"]
     assert "/etc/munge/munge.key" in said["munge"]
     assert "jobs 17, 23" in said["jobs"]
-    for component, reason in said.items():
+    for reason in said.values():
         assert "Nothing was changed" in reason
-        assert f"preflight_take_over: [{component}]" in reason
         assert "out" in reason.rpartition("else ")[2]
 
 
@@ -117,18 +122,18 @@ def test_what_is_said_to_be_ours_passes_and_is_told(root: Path) -> None:
     foreign_slurm(root)
     assert reasons(root, ("slurm", "munge", "jobs"), jobs=["17"]) == []
     (left,) = reasons(root, ("slurm", "jobs"), jobs=["17"])
-    assert left.startswith("munge ")
+    assert component(left) == "munge"
     wanted = {**WANTED, "take_over": ["slurm", "munge"], "takes": ALL, "heads": ["head"]}
     notes = judge.foreign_notes(seen(root), wanted)
-    assert [note.split()[0] for note in notes] == ["munge", "slurm"]
-    assert all("taken over (preflight_take_over)" in note for note in notes)
+    assert [note.split(" taken over")[0] for note in notes] == ["somebody else's munge key", "somebody else's Slurm"]
+    assert all("(preflight_take_over)" in note for note in notes)
 
 
 def test_what_the_role_does_not_touch_here_is_not_refused(root: Path) -> None:
     foreign_slurm(root)
     put(root, "/var/lib/mysql/wordpress/db.opt")
     assert reasons(root, takes=["docker", "ofed"]) == []
-    assert [r.split()[0] for r in reasons(root, takes=["database"])] == ["database"]
+    assert [component(r) for r in reasons(root, takes=["database"])] == ["database"]
 
 
 def runfile(root: Path) -> None:
@@ -216,13 +221,14 @@ PLANTED: dict[str, tuple[str, Plant, str]] = {
 
 @pytest.mark.parametrize("case", PLANTED)
 def test_each_thing_of_somebody_elses_is_refused_by_its_component(root: Path, case: str) -> None:
-    component, plant, said = PLANTED[case]
+    name, plant, said = PLANTED[case]
     assert reasons(root) == []
     plant(root)
     (reason,) = reasons(root)
-    assert reason.startswith(f"{component} of somebody else's is here: ")
+    assert reason.startswith("somebody else's ")
+    assert f"say that it is yours (preflight_take_over: [{name}])" in reason
     assert said in reason
-    assert reasons(root, (component,)) == []
+    assert reasons(root, (name,)) == []
 
 
 def test_every_component_has_a_case_and_a_choice() -> None:
@@ -230,7 +236,7 @@ def test_every_component_has_a_case_and_a_choice() -> None:
     option = spec["argument_specs"]["main"]["options"]["preflight_take_over"]
     assert set(option["choices"]) == set(judge.COMPONENTS)
     assert option["default"] == []
-    assert {component for component, _, _ in PLANTED.values()} | {"jobs"} == set(judge.COMPONENTS)
+    assert {name for name, _, _ in PLANTED.values()} | {"jobs"} == set(judge.COMPONENTS)
     assert set(judge.OF_FILE) <= set(reader.FILES)
 
 
@@ -266,7 +272,7 @@ def test_defaults_of_a_distribution_are_nobodys(root: Path) -> None:
 def test_a_packages_file_that_was_edited_is_somebodys(root: Path) -> None:
     package(root, "prometheus", {"/etc/prometheus/prometheus.yml": "global: {}\n"})
     put(root, "/etc/prometheus/prometheus.yml", "global: {}\nscrape_configs: []\n")
-    assert [r.split()[0] for r in reasons(root)] == ["monitoring"]
+    assert [component(r) for r in reasons(root)] == ["monitoring"]
 
 
 def test_an_edited_file_that_is_replaced_and_kept_is_a_note(root: Path) -> None:
@@ -284,13 +290,13 @@ def test_the_key_of_an_upgraded_package_is_known_by_dpkgs_log(root: Path) -> Non
     key = put(root, "/etc/munge/munge.key", "k" * 128)
     made = time.time() - 9 * 86400
     os.utime(key, (made, made))
-    assert [r.split()[0] for r in reasons(root)] == ["munge"], "put there long before the package that is listed"
+    assert [component(r) for r in reasons(root)] == ["munge"], "put there long before the package that is listed"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(made + 5))
     put(root, "/var/log/dpkg.log.1", f"{when} install munge:amd64 <none> 0.5.15-2\n")
     assert reasons(root) == []
     os.utime(listed, (made - 86400, made - 86400))
     put(root, "/var/log/dpkg.log.1", "")
-    assert [r.split()[0] for r in reasons(root)] == ["munge"], "put there a day after the package"
+    assert [component(r) for r in reasons(root)] == ["munge"], "put there a day after the package"
 
 
 def test_what_an_earlier_run_brought_passes_also_where_it_was_cut_short(root: Path) -> None:
@@ -334,6 +340,34 @@ def test_after_a_teardown_nothing_is_left_to_refuse(root: Path) -> None:
     (root / "run/containerd/io.containerd.runtime.v2.task/moby").mkdir(parents=True)
     (root / "var/lib/mysql").mkdir(parents=True)
     assert reasons(root) == []
+
+
+def test_what_runs_in_a_container_on_the_node_is_left_alone(root: Path) -> None:
+    process(root, 9, "slurmd")
+    put(root, "/proc/9/status", "Name:\tslurmd\nNSpid:\t9\t4\n")
+    assert reasons(root) == []
+    put(root, "/proc/9/status", "Name:\tslurmd\nNSpid:\t9\n")
+    assert [component(r) for r in reasons(root)] == ["slurm"]
+
+
+def test_an_inventory_is_told_of_it_before(root: Path) -> None:
+    assert belongings.belongings(root) == []
+    foreign_slurm(root)
+    put(root, "/proc/200/comm", "slurmstepd\n")
+    put(root, "/proc/200/cmdline", "slurmstepd: [17.batch]")
+    put(root, "/etc/docker/daemon.json", '{"a": 1}')
+    put(root, "/usr/bin/ofed_info")
+    assert belongings.belongings(root) == [
+        "slurm: /etc/slurm/slurm.conf under ctl01",
+        "slurm: slurmd runs",
+        "jobs: 17 of Slurm",
+        "docker: /etc/docker/daemon.json",
+        "ofed: /usr/bin/ofed_info",
+    ]
+    named = {*belongings.AGENTS.values(), *belongings.FILES.values()}
+    assert named <= set(judge.COMPONENTS)
+    put(root, "/etc/elastic-ai/provisioned.json", "{}")
+    assert belongings.belongings(root) == [], "a run of ours has been here"
 
 
 def test_drivers_are_told_from_what_only_has_their_name() -> None:

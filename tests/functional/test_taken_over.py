@@ -48,7 +48,7 @@ def test_said_to_be_ours_it_passes_preflight(tmp_path: Path) -> None:
     ours = ["slurm", "munge", "jobs"]
     said, _ = run(tmp_path, {"foreign": SLURM, "jobs": ["17"]}, "--tags", "preflight", preflight_take_over=ours)
     assert "failed=0" in said
-    assert "is taken over (preflight_take_over): /etc/slurm/slurm.conf of cluster prod" in said
+    assert "Slurm taken over (preflight_take_over): /etc/slurm/slurm.conf of cluster prod" in said
 
 
 def test_a_node_without_scheduler_keeps_its_slurm(tmp_path: Path) -> None:

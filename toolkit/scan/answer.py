@@ -102,6 +102,7 @@ class Answer(Model):
     gpus: tuple[Gpu, ...]
     ports: Annotated[tuple[ScannedPort, ...], Field(max_length=1000)]
     rdma_devices: tuple[Words, ...]
+    belongings: tuple[Words, ...] = ()
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import facts, pcie, processors, smi
+from validation.probes.belongings import belongings
 from validation.probes.rdma_ports_sysfs import SYSFS, read, represented
 from validation.probes.tool import run_tool
 
@@ -196,6 +197,7 @@ def collect() -> dict[str, Any]:
         "gpus": gpus(),
         "ports": ports(),
         "rdma_devices": [device["name"] for device in facts.rdma_devices()],
+        "belongings": belongings(),
     }
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import testinfra
+
 ROOT = Path(__file__).parents[3]
 INVENTORY = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "inventory")
 
@@ -73,3 +75,51 @@ def test_a_recording_is_judged_without_reaching_a_host(tmp_path):
     run = preflight(*judged, "-e", "stack_release=current", playbook="playbooks/preflight.yml", inventory=nowhere)
     assert run.returncode != 0
     assert "CUDA 13.1.1 has no code for Tesla V100 SXM2 16GB" in " ".join(run.stdout.split())
+
+
+# A second Slurm: real slurmctld, slurmd and munge, with a key and a job of its own.
+FOREIGN = r"""
+set -e
+export DEBIAN_FRONTEND=noninteractive
+apt-get -q update && apt-get -q install -y slurmd slurmctld slurm-client munge
+dd if=/dev/urandom of=/etc/munge/munge.key bs=1024 count=1 && touch -d '5 days ago' /etc/munge/munge.key
+systemctl restart munge
+mkdir -p /var/spool/foreign /var/spool/foreign-d
+cat >/etc/slurm/slurm.conf <<CONF
+ClusterName=prod
+SlurmctldHost=gpu1
+SlurmUser=root
+StateSaveLocation=/var/spool/foreign
+SlurmdSpoolDir=/var/spool/foreign-d
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+NodeName=gpu1 NodeAddr=127.0.0.1 CPUs=1
+PartitionName=all Nodes=ALL Default=YES
+CONF
+setsid slurmctld -D >/var/log/foreign-ctld.log 2>&1 </dev/null &
+sleep 3
+setsid slurmd -D -N gpu1 >/var/log/foreign-slurmd.log 2>&1 </dev/null &
+sleep 5
+sbatch -o /dev/null --wrap 'sleep 3600'
+for _ in $(seq 30); do squeue -h -t R | grep -q . && break; sleep 1; done
+"""
+SUMS = "sha256sum /etc/munge/munge.key /etc/slurm/slurm.conf"
+
+
+def test_a_node_of_another_slurm_is_refused_and_left_as_it_is():
+    gpu1 = testinfra.get_host(f"ansible://gpu1?ansible_inventory={INVENTORY}", sudo=True)
+    gpu1.run_expect([0], "bash -c %s", FOREIGN)
+    before = gpu1.check_output(SUMS)
+    run = preflight()
+    text = " ".join(run.stdout.split()).replace("''", "'")
+    assert run.returncode != 0
+    assert "somebody else's Slurm: /etc/slurm/slurm.conf of cluster prod under gpu1" in text
+    assert "slurmd runs" in text
+    assert "somebody else's munge key: /etc/munge/munge.key" in text
+    assert "somebody else's jobs: jobs 1 of Slurm" in text
+    assert gpu1.check_output(SUMS) == before
+    assert gpu1.check_output("squeue -h -t R -o %%i") == "1"
+    assert not gpu1.package("chrony").is_installed
+    mine = ["-e", "{preflight_take_over: [slurm, munge, jobs]}"]
+    assert preflight(*mine, playbook="playbooks/preflight.yml").returncode == 0
