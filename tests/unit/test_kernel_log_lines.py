@@ -158,3 +158,13 @@ def test_a_loss_fails_and_a_line_that_cannot_be_read_passes_nothing() -> None:
 def test_an_event_is_as_grave_as_the_gravest_of_its_lines(lines: list[dict[str, Any]], said: str) -> None:
     mine = judged(log(*lines))
     assert (mine.verdict, said in mine.reason) == ("fail", True), mine.reason
+
+
+@pytest.mark.parametrize(("how", "verdict"), [("Non-fatal", "pass"), ("Fatal", "fail"), ("", "not-measured")])
+def test_lines_that_a_switchs_driver_adds_change_no_meaning(how: str, verdict: str) -> None:
+    """As NVIDIA's Fabric Manager user guide prints them."""
+    words = ("Severity 0 Engine instance 44 Sub-engine instance 00", "Data {0x00000000, 0x00000000, 0x80000000}")
+    first = f"{how}, Link 44 sourcetrack timeout error (First)" if how else words[0]
+    lines = [line(24007, at_s=70 + n / 1e3, words=text, kind="sxid") for n, text in enumerate((first, *words))]
+    mine = judged(log(*lines))
+    assert mine.verdict == verdict, mine.reason

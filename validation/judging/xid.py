@@ -62,9 +62,14 @@ def bursts(lines: Iterable[XidLine]) -> list[Burst]:
 
 
 def _row(burst: Burst) -> Xid:
-    """What a burst means: the gravest of its lines, and of alike ones the last."""
+    """What a burst means: the gravest of its lines, and of alike ones the last.
+
+    An NVSwitch's driver adds lines without a word on the matter (`24007, Severity 0 Engine instance 44`, `24007, Data
+    {...}`): beside one that has it they say nothing.
+    """
     rows = [meaning(line.kind, line.code, line.words) for line in reversed(burst)]
-    return min(rows, key=lambda row: GRAVEST.index(row.meaning))
+    known = [row for row in rows if row.meaning != "unknown"]
+    return min(known or rows, key=lambda row: GRAVEST.index(row.meaning))
 
 
 def _words(burst: Burst) -> str:
