@@ -87,7 +87,7 @@ def test_retransmits_are_those_of_the_sum_alone() -> None:
     assert (values(samples, "retransmits"), values(samples, "tcp_bandwidth_gbps")) == ([], rates(IPERF3))
 
 
-OLD = json.loads((DATA / "ping/20221126-ipv6-mtu1500-old-probe.json").read_text())
+OLD = json.loads((DATA / "foreign/path-mtu-ipv6.json").read_text())
 
 
 def test_the_path_mtu_over_ipv6_has_its_header() -> None:
