@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,41 @@ OURS = "elastic-ai-"
 NETWORKD = ("etc/systemd/network", "run/systemd/network", "usr/local/lib/systemd/network", "usr/lib/systemd/network")
 #: Folders of netplan(5), the last one wins.
 NETPLAN = ("lib/netplan", "etc/netplan", "run/netplan")
-KEYFILES = ("etc/NetworkManager/system-connections", "run/NetworkManager/system-connections")
+KEYFILES = (
+    "etc/NetworkManager/system-connections",
+    "run/NetworkManager/system-connections",
+    "usr/lib/NetworkManager/system-connections",
+)
 IFCFG = "etc/sysconfig/network-scripts"
+#: Copies that editors and package managers leave, which nobody reads.
+COPIES = ("~", ".bak", ".orig", ".rpmnew", ".rpmorig", ".rpmsave", ".swp", ".dpkg-old", ".dpkg-dist", ".dpkg-new")
 #: How another interface takes a port, in the words of systemd.network(5) and of NetworkManager's keyfiles.
 MASTERS = ("Bond", "Bridge", "VRF", "master", "controller")
+#: Sections of a keyfile with the address of a port's hardware: by their names and by their older ones.
+WIRED = ("ethernet", "802-3-ethernet", "infiniband")
+NO = ("no", "false", "off", "0", "n", "f", "none")
+
+
+def mac(text: str) -> str:
+    """A hardware address (Ethernet, InfiniBand) as hexadecimal digits alone, "" of what is none.
+
+    systemd.network(5) has it in groups of two digits with colons or hyphens, or of four with dots.
+    """
+    for separator, digits in ((":", 2), ("-", 2), (".", 4)):
+        groups = text.strip().lower().split(separator)
+        if len(groups) * digits in (12, 40) and all(re.fullmatch(f"[0-9a-f]{{1,{digits}}}", one) for one in groups):
+            return "".join(one.zfill(digits) for one in groups)
+    return ""
+
+
+def macs(link: Mapping[str, Any], *keys: str) -> set[str]:
+    """A link's hardware addresses by these keys of `ip`."""
+    return {mac(str(link[key])) for key in keys if link.get(key)} - {""}
+
+
+def own_macs(link: Mapping[str, Any]) -> set[str]:
+    """The address that the hardware came with; where `ip` does not say that it is another, the present one."""
+    return macs(link, "permaddr") or macs(link, "address")
 
 
 def sections(text: str) -> dict[str, Pairs]:
@@ -60,34 +92,63 @@ def claim(port: str, manager: str, file: Path, root: Path, **more: Any) -> dict[
     return {"port": port, "manager": manager, "file": path, "rendered": path, **said}
 
 
+def unit(file: Path, root: Path) -> dict[str, Pairs]:
+    """Sections of a file of systemd-networkd with its drop-ins; a backslash continues a line."""
+    folders = [root / folder / f"{file.name}.d" for folder in NETWORKD]
+    more: dict[str, Path] = {}
+    for folder in folders:
+        for path in folder.glob("*.conf"):
+            more.setdefault(path.name, path)
+    found: dict[str, Pairs] = {}
+    for path in (file, *(more[name] for name in sorted(more))):
+        for name, pairs in sections(re.sub(r"\\\n\s*", " ", read(path))).items():
+            found.setdefault(name, []).extend(pairs)
+    return found
+
+
+def _listed(match: Pairs) -> dict[str, list[str]]:
+    """Words of each key: a key that comes again goes on, an empty one begins anew."""
+    found: dict[str, list[str]] = {}
+    for key, value in match:
+        found[key] = [*found.get(key, []), *value.split()] if value else []
+    return {key: words for key, words in found.items() if words}
+
+
 def matches(match: Pairs, link: Mapping[str, Any], driver: str) -> bool:
     """Whether a [Match] section of systemd.network(5) takes this link: every key has to.
 
-    Keys that are not told apart here (Type, Path, Kind, ...) count as fitting, but for the loopback interface.
+    Keys that are not told apart here (Path, Host, ...) count as fitting, but for the loopback interface.
     """
-    checks = {
-        "Name": str(link["ifname"]),
-        "OriginalName": str(link["ifname"]),
-        "MACAddress": str(link.get("address", "")).lower(),
-        "PermanentMACAddress": str(link.get("permaddr", link.get("address", ""))).lower(),
-        "Driver": driver,
-    }
     if not match or link["ifname"] == "lo":
         return False
-    for key, listed in match:
-        if key not in checks:
-            continue
-        patterns = listed.split() if key.endswith("Name") or key == "Driver" else listed.lower().split()
-        inverted = bool(patterns) and patterns[0].startswith("!")
-        patterns = [pattern.lstrip("!") for pattern in patterns]
-        if any(fnmatch.fnmatchcase(checks[key], pattern) for pattern in patterns) == inverted:
+    kind = str((link.get("linkinfo") or {}).get("info_kind", ""))
+    checks: dict[str, set[str]] = {
+        "Name": {str(link["ifname"]), *map(str, link.get("altnames") or ())},
+        "OriginalName": {str(link["ifname"])},
+        "Driver": {driver},
+    }
+    if link.get("link_type"):
+        checks["Type"] = {str(link["link_type"]), kind} - {""}
+        checks["Kind"] = {kind}
+    hardware = {"MACAddress": macs(link, "address"), "PermanentMACAddress": own_macs(link)}
+    for key, words in _listed(match).items():
+        if key in hardware:
+            if not hardware[key] & {mac(word) for word in words}:
+                return False
+        elif key in ("SSID", "BSSID", "WLANInterfaceType"):  # of no port with a cable
             return False
+        elif key in checks:
+            inverted = words[0].startswith("!")
+            patterns = [word.strip('"').lstrip("!") for word in words]
+            fits = any(fnmatch.fnmatchcase(name, pattern) for name in checks[key] for pattern in patterns)
+            if fits == inverted:
+                return False
     return True
 
 
 def netplan_origin(name: str, root: Path) -> Path | None:
     """The file of netplan that the definition `name` stands in."""
-    definition = re.compile(rf"^\s+['\"]?{re.escape(name)}['\"]?\s*:", re.MULTILINE)
+    definition = re.compile(rf"(?:^\s+|[{{,]\s*)['\"]?{re.escape(name)}['\"]?\s*:", re.MULTILINE)
     files = [file for folder in NETPLAN for file in sorted((root / folder).glob("*.yaml"))]
     found = [file for file in files if definition.search(read(file))]
     return found[-1] if found else None
@@ -99,7 +160,7 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
     for folder in NETWORKD:
         for file in (root / folder).glob("*.network"):
             files.setdefault(file.name, file)
-    parsed = [(files[name], sections(read(files[name]))) for name in sorted(files) if OURS not in name]
+    parsed = [(files[name], unit(files[name], root)) for name in sorted(files) if OURS not in name]
     for link in links:
         device = root / "sys/class/net" / str(link["ifname"]) / "device/driver"
         driver = device.resolve().name if device.exists() else ""
@@ -110,7 +171,7 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
             static = values(network, "Address") + values(found.get("Address", []), "Address")
             said = claim(
                 str(link["ifname"]), "systemd-networkd", file, root,
-                dhcp=any(word not in ("no", "false", "none") for word in values(network, "DHCP")),
+                dhcp=any(word.lower() not in NO for word in values(network, "DHCP")[-1:]),
                 addresses=static, member_of="".join(values(network, *MASTERS)[:1]),
             )  # fmt: skip
             rendered = re.fullmatch(r"10-netplan-(.+)\.network", file.name)
@@ -123,51 +184,147 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
             break
 
 
+def _named(link: Mapping[str, Any], listed: Sequence[str]) -> bool:
+    """Whether [match] interface-name of a keyfile takes a link: one of the optional patterns, all mandatory ones.
+
+    NetworkManager's settings reference: `&` before a pattern makes it mandatory, `|` optional, `!` inverts it; `!name`
+    alone is `&!name`, and `name` is `|name`.
+    """
+    optional, mandatory = [], []
+    for text in listed:
+        sign, pattern = (text[0], text[1:]) if text[0] in "&|" else ("&" if text[0] == "!" else "|", text)
+        fits = fnmatch.fnmatchcase(str(link["ifname"]), pattern.lstrip("!")) != pattern.startswith("!")
+        (mandatory if sign == "&" else optional).append(fits)
+    return all(mandatory) and (not optional or any(optional))
+
+
+def _profile_takes(found: Mapping[str, Pairs], link: Mapping[str, Any], root: Path) -> bool:
+    """Whether a connection of NetworkManager is for this link by name, hardware address, driver or place."""
+    split = lambda key: [one for text in values(found.get("match", []), key) for one in text.split(";") if one]  # noqa: E731
+    names = values(found.get("connection", []), "interface-name")
+    own = [mac(value) for kind in WIRED for value in values(found.get(kind, []), "mac-address")]
+    card = root / "sys/class/net" / str(link["ifname"]) / "device"
+    driver = (card / "driver").resolve().name if (card / "driver").exists() else ""
+    tests = [
+        (names, lambda: str(link["ifname"]) in names),
+        (own, lambda: bool(own_macs(link) & set(own))),
+        (split("interface-name"), lambda: _named(link, split("interface-name"))),
+        (split("driver"), lambda: any(fnmatch.fnmatchcase(driver, one) for one in split("driver"))),
+        (split("path"), lambda: any(fnmatch.fnmatchcase(f"pci-{card.resolve().name}", one) for one in split("path"))),
+    ]
+    return link["ifname"] != "lo" and any(said for said, _ in tests) and all(fits() for said, fits in tests if said)
+
+
 def keyfile_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[dict[str, Any]]:
     """Connections of NetworkManager, in its own files and in those of the older form (ifcfg)."""
+    seen: set[str] = set()
     for folder in KEYFILES:
         for file in sorted((root / folder).glob("*")):
-            if OURS in file.name or not file.is_file():
+            if OURS in file.name or not file.is_file() or file.name.startswith(".") or file.name.endswith(COPIES):
                 continue
+            if file.name in seen:  # the first folder's is read
+                continue
+            seen.add(file.name)
             found = sections(read(file))
             own, ipv4 = found.get("connection", []), found.get("ipv4", [])
-            names = values(own, "interface-name") + values(found.get("match", []), "interface-name")
-            patterns = [pattern for listed in names for pattern in listed.strip(";").split(";")]
-            macs = [value.lower() for value in values(found.get("ethernet", []), "mac-address")]
             static = [value.split(",")[0] for key, value in ipv4 if re.fullmatch(r"address(es)?\d*", key)]
             for link in links:
-                mac = str(link.get("permaddr", link.get("address", ""))).lower()
-                if any(fnmatch.fnmatchcase(link["ifname"], pattern) for pattern in patterns) or mac in macs:
+                if _profile_takes(found, link, root):
                     yield claim(
                         link["ifname"], "NetworkManager", file, root, dhcp="auto" in values(ipv4, "method"),
                         addresses=static, member_of="".join(values(own, *MASTERS)[:1]),
                     )  # fmt: skip
     for file in sorted((root / IFCFG).glob("ifcfg-*")):
-        said = {key: value.strip("\"'") for key, value in sections(f"[own]\n{read(file)}")["own"]}
-        for link in links:
-            if said.get("DEVICE", file.name[6:]) == link["ifname"] != "lo":
-                static = [f"{said['IPADDR']}/{said['PREFIX']}"] if said.get("IPADDR") and said.get("PREFIX") else []
-                yield claim(
-                    link["ifname"], "NetworkManager", file, root, dhcp=said.get("BOOTPROTO") == "dhcp",
-                    addresses=static, member_of=said.get("MASTER", said.get("BRIDGE", "")),
-                )  # fmt: skip
+        if not file.name.endswith(COPIES) and ":" not in file.name:
+            yield from ifcfg_claims(file, links, root)
+
+
+def shell_values(text: str) -> dict[str, str]:
+    """Assignments of a file in the shell's form: quotes, `export`, comments behind a value."""
+    found: dict[str, str] = {}
+    for line in re.sub(r"\\\n", "", text).splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:  # a quote that does not end
+            words = [line.strip()]
+        for word in words:
+            key, equals, value = word.partition("=")
+            if equals and re.fullmatch(r"\w+", key):
+                found[key] = value
+    return found
+
+
+def ifcfg_claims(file: Path, links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[dict[str, Any]]:
+    """What a file of network-scripts configures, by DEVICE, by HWADDR, or else by its name."""
+    said = shell_values(read(file))
+    hardware, name = mac(said.get("HWADDR", "")), said.get("DEVICE", "")
+    if not name and not hardware:
+        name = file.name[len("ifcfg-") :]
+    static = []
+    for number in ("", *map(str, range(9))):
+        address, length = said.get(f"IPADDR{number}"), said.get(f"PREFIX{number}") or said.get(f"NETMASK{number}")
+        if address:
+            static.append(f"{address}/{prefix(length)}" if length else address)
+    for link in links:
+        fits = name in ("", str(link["ifname"])) and (not hardware or hardware in own_macs(link))
+        if fits and link["ifname"] != "lo":
+            masters = ("MASTER", "BRIDGE", "TEAM_MASTER", "OVS_BRIDGE", "VRF")
+            yield claim(
+                link["ifname"], "NetworkManager", file, root,
+                dhcp=said.get("BOOTPROTO", "").lower() in ("dhcp", "bootp"), addresses=list(dict.fromkeys(static)),
+                member_of=next((said[key] for key in masters if said.get(key)), ""),
+            )  # fmt: skip
+
+
+def prefix(length: str) -> str:
+    """A prefix length; of a netmask how many ones it has."""
+    parts = length.split(".")
+    return str(sum(bin(int(part)).count("1") for part in parts)) if len(parts) == 4 and length[0].isdigit() else length
+
+
+def interfaces_files(root: Path) -> list[Path]:
+    """/etc/network/interfaces and what it sources; where there is none, what lies in interfaces.d."""
+    first = root / "etc/network/interfaces"
+    if not first.is_file():
+        return sorted(path for path in (root / "etc/network/interfaces.d").glob("*") if path.is_file())
+    files, wanted = [], [first]
+    while wanted:
+        file = wanted.pop(0)
+        if file in files or not file.is_file():
+            continue
+        files.append(file)
+        for word, pattern in re.findall(r"^\s*(source|source-directory)\s+(\S+)", read(file), re.MULTILINE):
+            place = root / pattern.lstrip("/") if pattern.startswith("/") else file.parent / pattern
+            found = sorted(Path(place.anchor).glob(str(place.relative_to(place.anchor))))
+            if word == "source-directory":  # names as run-parts(8) takes them
+                found = [path for one in found for path in sorted(one.glob("*")) if re.fullmatch(r"[\w-]+", path.name)]
+            wanted += found
+    return files
 
 
 def ifupdown_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[dict[str, Any]]:
     """Interfaces of Debian's ifupdown, where it is installed."""
     if not any((root / folder / "ifup").exists() for folder in ("sbin", "usr/sbin")):
         return
-    names = {str(link["ifname"]) for link in links}
-    for file in (root / "etc/network/interfaces", *sorted((root / "etc/network/interfaces.d").glob("*"))):
-        for stanza in re.split(r"^(?=iface\s)", read(file), flags=re.MULTILINE):
-            head = re.match(r"iface\s+(\S+)\s+inet\s+(\S+)", stanza)
-            if head and head[1] in names - {"lo"} and head[2] not in ("manual", "loopback"):
-                static = re.findall(r"^\s+address\s+(\S+)", stanza, re.MULTILINE)
-                master = re.findall(r"^\s+bond-master\s+(\S+)", stanza, re.MULTILINE)
-                yield claim(
-                    head[1], "ifupdown", file, root, dhcp=head[2] == "dhcp", addresses=static,
-                    member_of="".join(master[:1]),
-                )  # fmt: skip
+    names = {str(link["ifname"]) for link in links} - {"lo"}
+    for file in interfaces_files(root):
+        text = re.sub(r"\\\n\s*", " ", read(file))
+        for stanza in re.split(
+            r"^[ \t]*(?=(?:iface|auto|allow-\S+|mapping|source|source-directory)\s)", text, flags=re.MULTILINE
+        ):
+            head = re.match(r"iface\s+(\S+)\s+inet6?\s+(\S+)", stanza)
+            if not head:
+                continue
+            option = lambda *keys: re.findall(rf"^\s+(?:{'|'.join(keys)})\s+(.+?)\s*$", stanza, re.MULTILINE)  # noqa: B023, E731
+            name, method = head[1].split(":")[0], head[2]
+            masks = option("netmask")
+            static = [one if "/" in one or not masks else f"{one}/{prefix(masks[0])}" for one in option("address")]
+            master = (option("bond-master", "bond_master") or [""])[0]
+            if name in names and (method not in ("manual", "loopback") or master):
+                yield claim(name, "ifupdown", file, root, dhcp=method == "dhcp", addresses=static, member_of=master)
+            taken = option("bond-slaves", "bond_slaves", "slaves", "bridge_ports", "bridge-ports")
+            for port in sorted({port for listed in taken for port in listed.split()} & names):
+                yield claim(port, "ifupdown", file, root, member_of=name)
 
 
 def read_claims(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> list[dict[str, Any]]:

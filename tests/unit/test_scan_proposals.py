@@ -217,6 +217,11 @@ def test_managers_of_a_port(tmp_path: Path) -> None:
         },
     )
     ifupdown = probe.ifupdown_ports(root)
+    more = {
+        "etc/network/interfaces": "source /etc/net/*.cfg\n",
+        "etc/net/a.cfg": "iface fab0 inet dhcp\niface fab1:1 x",
+    }
+    assert probe.ifupdown_ports(tree(tmp_path / "sourced", more)) == {"fab0", "fab1"}
     nm = probe.managed_by_networkmanager("eno1:unmanaged\neno2:connected\nbr\\:0:connected\n")
     assert nm == {"eno2", "br:0"}
     found: Callable[[str], list[str]] = lambda name: probe.managers(name, nm, ifupdown, root / "sys", root)  # noqa: E731

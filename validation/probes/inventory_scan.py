@@ -65,10 +65,20 @@ def network_services() -> list[str]:
 
 
 def ifupdown_ports(root: Path = _ROOT) -> set[str]:
-    """Ports with a stanza in ifupdown's files."""
+    """Ports with a stanza in ifupdown's files: those that /etc/network/interfaces sources among them."""
     folder = root / "etc" / "network"
-    texts = [read(path) for path in (folder / "interfaces", *sorted((folder / "interfaces.d").glob("*")))]
-    return {name for text in texts for name in re.findall(r"^\s*iface\s+(\S+)", text, re.MULTILINE)}
+    wanted, texts, seen = [folder / "interfaces", *sorted((folder / "interfaces.d").glob("*"))], [], set()
+    while wanted:
+        path = wanted.pop()
+        text = read(path) if path not in seen else ""
+        seen.add(path)
+        texts.append(text)
+        for word, pattern in re.findall(r"^\s*(source|source-directory)\s+(\S+)", text, re.MULTILINE):
+            place = root / pattern.lstrip("/") if pattern.startswith("/") else path.parent / pattern
+            found = sorted(place.parent.glob(place.name))
+            wanted += [each for one in found for each in one.glob("*")] if word == "source-directory" else found
+    stanzas = {name for text in texts for name in re.findall(r"^\s*iface\s+(\S+)", text, re.MULTILINE)}
+    return {name.split(":")[0] for name in stanzas}
 
 
 def managed_by_networkmanager(said: str) -> set[str]:
