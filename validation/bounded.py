@@ -28,8 +28,10 @@ SLURM_BYTES = 512 * MIB
 """Of an answer of Slurm's commands: a job is about 6 KiB of squeue --json, and a controller holds tens of thousands."""
 COMMAND_BYTES = 64 * MIB
 """Of any other command: an inventory of 1,000 nodes is about 10 MiB of ansible-inventory --list."""
-FILE_BYTES = 512 * MIB
-"""Of a file of a run or a site that is read whole: the results of 10,000 nodes are about 200 MiB."""
+FILE_BYTES = 2048 * MIB
+"""Of a file of a run or a site that is read whole: more than a fleet's results."""
+YAML_BYTES = 16 * MIB
+"""The same of rules and settings, which people write."""
 KEPT_BYTES = 1 * MIB
 """Of what a program printed that printed too much: so much of its beginning is kept as evidence."""
 _CHUNK_BYTES = 1 << 16

@@ -14,6 +14,7 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from validation import bounded
 from validation.errors import ConfigError as ConfigError
 from validation.errors import FormError
 from validation.model import Result
@@ -22,10 +23,7 @@ from validation.yaml_text import fault_of, parse_yaml, yaml_tree
 
 T = TypeVar("T", bound=BaseModel)
 _NAME = 80  # characters of a key in an error
-MAX_BYTES = 2 << 30
-"""The most that a file may have which is read as a whole: more than a fleet's results. Project default."""
-MAX_YAML_BYTES = 16 << 20
-"""The same of rules and settings, which people write. Project default."""
+MAX_BYTES, MAX_YAML_BYTES = bounded.FILE_BYTES, bounded.YAML_BYTES
 _BLOCK_BYTES = 1 << 24
 
 

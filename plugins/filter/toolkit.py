@@ -26,7 +26,10 @@ FILTERS = {
         "daemon_gpu_faults"
     ),
     "gpu_gate": "driver_gate_faults dcgm_reported dcgm_gate_faults",
-    "horovod": "apt_sources_for training_servers training_with_gpus training_addresses training_over_rdma",
+    "horovod": (
+        "apt_sources_for training_servers training_with_gpus training_addresses training_over_rdma "
+        "training_lock training_digests training_pinned"
+    ),
     "kernel": "kernel_reads kernel_plan kernel_undo",
     "monitoring": "nodes_running management_address exporter_listen exporter_target",
     "nccl": "nccl_reads fabric_libraries library_file",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -11,6 +14,47 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 #: Where all that an image needs comes from: Debian's main; Ubuntu has Open MPI and perftest in universe.
 COMPONENTS = ("main", "universe")
+
+
+LOCKS = Path(__file__).resolve().parents[2] / "roles" / "horovod" / "files" / "locks"
+"""Lists of the SHA-256 of every wheel that pip may take, by the releases they were made for."""
+
+
+def training_lock(wanted: Sequence[str], named: str = "", kind: str = "") -> dict[str, str]:
+    """The list for these requirements (`torch==2.14.1`): its path on the controller, and its own SHA-256; "" where none
+    is there. `named`: the site's own list, which counts alone; AnsibleFilterError where that cannot be read."""
+    path = Path(named) if named else LOCKS / f"{'_'.join(word.replace('==', '-') for word in wanted)}{kind}.lock"
+    try:
+        return {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    except OSError as fault:
+        if named:
+            raise AnsibleFilterError(f"horovod_lock{kind.replace('.', '_')}: {named}: {fault.strerror}") from None
+        return {"path": "", "sha256": ""}
+
+
+def training_digests(names: Iterable[str], hostvars: Mapping[str, Any], record: str, reference: str) -> list[str]:
+    """The digests that these hosts have on record for an image that is named by its tag."""
+    found = set()
+    for name in names:
+        text = ((hostvars[name].get("horovod_node") or {}).get("contents") or {}).get(record)
+        try:
+            noted = json.loads(text or "{}")
+        except ValueError:
+            continue
+        if noted.get("reference") == reference and str(noted.get("digest") or "").startswith("sha256:"):
+            found.add(str(noted["digest"]))
+    return sorted(found)
+
+
+def training_pinned(reference: str, digests: Sequence[str]) -> str:
+    """An image by its digest, in the place of its tag; of several digests that of the same repository."""
+    bare = re.sub(r":[^:/@]*$", "", reference.partition("@")[0])
+    for digest in sorted(digests, key=lambda one: not one.startswith(f"{bare}@")):
+        return f"{bare}@{digest.rpartition('@')[2]}"
+    raise AnsibleFilterError(
+        f"no digest is known of {reference}, so no two nodes would surely have the same image: push it to a registry, "
+        "and name it by its digest in horovod_image"
+    )
 
 
 def training_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:

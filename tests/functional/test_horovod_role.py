@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 from jinja2 import Environment
 
@@ -25,7 +27,8 @@ TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"
 VERSIONS = ROOT / "roles" / "horovod" / "files" / "versions.py"
 
 
-apt_sources_for = load("plugins/plugin_utils/horovod.py").apt_sources_for
+horovod: Any = load("plugins/plugin_utils/horovod.py")
+apt_sources_for = horovod.apt_sources_for
 torchrun = load("roles/horovod/files/torchrun.py")
 
 DEB822 = """# the distribution
@@ -283,3 +286,70 @@ def test_launchers_leave_nccls_interface_to_each_nodes_own_file() -> None:
     assert "NCCL_SOCKET_IFNAME" not in TORCHRUN.read_text()
     assert "\nNCCL_SOCKET_IFNAME==fab0\n" in rendered("nccl.conf.j2")
     assert "NCCL_SOCKET_IFNAME" not in rendered("nccl.conf.j2", __horovod_ports=[])
+
+
+WHEELS = ["torch==2.14.1", "torchvision==0.29.1", "timm==1.0.31"]
+REQUIREMENT = re.compile(
+    r"^([a-z0-9.-]+)==([^ ;]+)( ; [^\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("wanted", "kind"), [(WHEELS, ""), (WHEELS, ".build"), (["tensorflow-cpu==2.15.1"], "")])
+def test_every_wheel_of_the_releases_of_a_stack_has_its_checksums(wanted: list[str], kind: str) -> None:
+    found = horovod.training_lock(wanted, kind=kind)
+    text = Path(found["path"]).read_text()
+    assert found["sha256"] == hashlib.sha256(text.encode()).hexdigest()
+    rest = REQUIREMENT.sub("", text).strip()
+    assert rest == "", "a line that is no requirement with its checksums"
+    names = {f"{name}=={version}" for name, version, *_ in REQUIREMENT.findall(text)}
+    assert set(wanted) <= names or kind
+    assert not kind or {"cuda-toolkit==13.0.3.0", "nvidia-cuda-nvcc==13.0.88"} <= names
+
+
+def test_every_stack_that_names_torch_has_its_list() -> None:
+    found = 0
+    for path in (ROOT / "stacks").glob("*.yml"):
+        sets = (yaml.safe_load(path.read_text()).get("stack_data") or {}).get("sets") or {}
+        for one in sets.values():
+            training = one.get("horovod") or {}
+            if training.get("torch"):
+                found += 1
+                wanted = [f"{name}=={training[name]}" for name in ("torch", "torchvision", "timm")]
+                assert horovod.training_lock(wanted)["path"], path
+                assert horovod.training_lock(wanted, kind=".build")["path"], path
+    assert found
+
+
+def test_a_list_of_the_site_counts_alone_and_other_releases_have_none(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.lock"
+    mine.write_text("x")
+    assert horovod.training_lock(WHEELS, str(mine))["path"] == str(mine)
+    assert horovod.training_lock(["torch==9.9.9"])["path"] == ""
+    with pytest.raises(AnsibleFilterError, match=r"horovod_lock_build: /nowhere: No such file"):
+        horovod.training_lock(WHEELS, "/nowhere", ".build")
+
+
+RECORD, TAG = "/etc/image.json", "registry.example:5000/site/training:1"
+
+
+def hosts_with(**digests: str) -> dict[str, Any]:
+    def node(digest: str) -> dict[str, Any]:
+        text = json.dumps({"reference": TAG, "digest": digest}) if digest else ""
+        return {"horovod_node": {"contents": {RECORD: text}}}
+
+    return {name: node(digest) for name, digest in digests.items()} | {"new": {}}
+
+
+def test_a_tag_becomes_the_digest_that_nodes_have_on_record() -> None:
+    one, other = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+    digests = horovod.training_digests
+    assert digests(["a", "b", "new"], hosts_with(a=one, b=""), RECORD, TAG) == [one]
+    assert digests(["a", "b"], hosts_with(a=one, b=other), RECORD, TAG) == [one, other]
+    assert digests(["a"], hosts_with(a=one), RECORD, "another:1") == []
+    pinned = horovod.training_pinned
+    assert pinned(TAG, [one]) == f"registry.example:5000/site/training@{one}"
+    several = [f"mirror.example/x@{other}", f"registry.example:5000/site/training@{one}"]
+    assert pinned(TAG, several) == f"registry.example:5000/site/training@{one}"
+    assert pinned("ubuntu", [f"docker.io/library/ubuntu@{one}"]) == f"ubuntu@{one}"
+    with pytest.raises(AnsibleFilterError, match="no digest is known of registry"):
+        pinned(TAG, [])

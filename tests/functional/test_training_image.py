@@ -126,6 +126,8 @@ def cases(wheels: Path) -> dict[str, dict[str, Any]]:
         "none": case(facts=BOOKWORM, server={"bom": {"gpu_count": 0}}),
         "left out": case(facts=BOOKWORM, server={"bom": {"gpu_count": 8}, "horovod_state": "absent"}),
         "el": case("present", facts={**FACTS, "distribution": "Rocky"}),
+        "no checksums": case("present", horovod_torch="2.14.0"),
+        "no checksum of Horovod": case("present", horovod_version="0.28.2"),
         "no torch": case("present", stack_set={"horovod": {"version": "0.28.1"}}),
         "processors on Ubuntu": case("present", horovod_cuda=False),
         "vendor": pulled(VENDOR),
@@ -379,6 +381,8 @@ def test_horovod_is_built_with_nccl_and_the_standards_of_today(done: dict[str, R
     [
         ("el", "only a Debian or Ubuntu node can bootstrap"),
         ("no torch", "names no torch for these GPUs"),
+        ("no checksums", "no list of checksums is there for torch==2.14.0"),
+        ("no checksum of Horovod", "no checksum is known of horovod 0.28.2"),
         ("processors on Ubuntu", "only a Debian node can bootstrap"),
         ("tensorflow on GPUs", "TensorFlow goes into an image for processors alone"),
         ("no tensorflow", "this stack release names no TensorFlow"),
@@ -388,6 +392,28 @@ def test_what_cannot_be_built_is_said_first(done: dict[str, Ran], name: str, wor
     assert done[name].failed
     assert words in " ".join(done[name].said.split())
     assert done[name].of("managed_files", "package_set", "user") == []
+
+
+def test_every_wheel_of_an_index_is_held_against_its_checksum(done: dict[str, Ran]) -> None:
+    for name in ("gpus", "tensorflow"):
+        files = done[name].files
+        for file in ("Dockerfile.packages", *(["Dockerfile.builder"] if name == "gpus" else [])):
+            asked = [words for words in re.findall(r"pip install[^;\n]*", files[file]) if "/wheel/" not in words]
+            assert asked, (name, file)
+            assert all("--require-hashes --requirement /opt/elastic-ai-" in words for words in asked)
+        copied = {Path(call["args"]["dest"]).name for call in done[name].of("copy")}
+        assert "wheels.lock" in copied
+        assert ("build.lock" in copied) == (name == "gpus")
+
+
+def test_a_tag_is_resolved_once_and_every_node_takes_that_digest(done: dict[str, Ran]) -> None:
+    calls = done["vendor"].of("command")
+    asked = [(call["host"], str(call["args"].get("argv") or call["args"])) for call in calls]
+    by_tag = [host for host, words in asked if "pull" in words and READY in words]
+    assert len(by_tag) == 1, "one node alone asks for the tag"
+    pinned = "registry.example/vendor@sha256:12"
+    assert sorted(host for host, words in asked if "pull" in words and pinned in words) == ["gpu1", "head1"]
+    assert sorted(host for host, words in asked if "tag" in words and pinned in words) >= ["gpu1", "head1"]
 
 
 def test_a_ready_image_needs_torch_and_no_horovod(done: dict[str, Ran]) -> None:
