@@ -12,7 +12,7 @@ from tests.support import collectives_documents, tf_documents
 from tests.support import gpu_tools_documents as made
 from tests.support.rdma_documents import HARDWARE, WRITE, end, said
 from tests.support.rdma_documents import doc as rdma_doc
-from tests.support.tool_documents import BANDWIDTH, DATA, doc, values
+from tests.support.tool_documents import BANDWIDTH, DATA, TRAINING_PARAMS, doc, training, values
 from validation.facts import GpuToolsFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
@@ -254,3 +254,22 @@ def test_dcgms_report_is_read_beside_remarks_and_twice() -> None:
     whole = dcgm(report)
     for text in (f"WARNING: {{a remark}}\n{report}", f"{report}\nbye {{}}\n", f"{report}\n{report}\n"):
         assert dcgm(text) == whole
+
+
+def test_a_line_of_json_that_is_a_librarys_is_no_report_of_a_training() -> None:
+    line = '{"level": "warning", "message": "NVIDIA driver is newer than this image"}\n'
+    whole, _ = parse("training-short", doc("training-short", training()), TRAINING_PARAMS)
+    told, _ = parse("training-short", doc("training-short", line + training() + line), TRAINING_PARAMS)
+    assert told == whole
+    with pytest.raises(ParseError, match="2 reports from rank 0"):
+        parse("training-short", doc("training-short", training() + training()), TRAINING_PARAMS)
+
+
+@pytest.mark.parametrize("kind", ["gpu-compute"])
+def test_remarks_beside_torchs_report_cost_nothing(kind: str) -> None:
+    recorded = json.loads((DATA / f"kinds/{kind}.json").read_text())
+    document, params = recorded["document"], recorded["params"]
+    whole, _ = parse(kind, document, params)
+    remark = "UserWarning: CUDA initialization: {a remark}\n"
+    told, _ = parse(kind, {**document, "stdout": f"{remark}{document['stdout']}\n{remark}"}, params)
+    assert told == whole

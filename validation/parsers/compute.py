@@ -10,7 +10,7 @@ from typing import Any
 
 from validation.facts import ComputeDevice, ComputeFacts
 from validation.model import Sample
-from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, real
+from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_report, number, real
 from validation.parsers.gpu_watch import checked
 from validation.probes import ProbeDoc, deepbench, exact_products
 
@@ -22,7 +22,7 @@ _WATCHED = ("sm_mhz", "power_w", "temperature_c")
 
 def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     """`LIST_PRECISION_tflops` of each GPU, `cpu_LIST_PRECISION_tflops` of processors; `wrong_products` of each."""
-    report = json_object(doc["stdout"], f"{_WHAT}: the report")
+    report = json_report(doc["stdout"], f"{_WHAT}: the report")
     where, raw = report["where"], report["devices"]
     if where not in ("cuda", "cpu") or (where == "cuda" and params.get("device") == "cpu"):
         raise ParseError(f"{_WHAT}: measured on {where!r}, which was not asked for")

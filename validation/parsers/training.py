@@ -16,7 +16,7 @@ from validation.parsers.common import Parsed, ParseError, as_facts, expect, json
 from validation.parsers.gpu_watch import checked
 from validation.probes import ProbeDoc
 from validation.probes.train_networks import PRODUCTS
-from validation.probes.training_short import NO_MEMORY
+from validation.probes.training_short import NO_MEMORY, REPORT
 
 AGREEMENT = 0.01
 """Images/s is batch x ranks / seconds; both are rounded in the report. Project default."""
@@ -61,7 +61,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 
 def report_of(doc: ProbeDoc) -> dict[str, Any]:
     """Rank 0's report, as it stands; ParseError unless there is exactly one."""
-    lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
+    lines = [line for line in doc["stdout"].splitlines() if line.startswith(REPORT)]
     if len(lines) != 1:
         # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
         raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")

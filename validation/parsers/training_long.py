@@ -11,6 +11,7 @@ from validation.parsers import training
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, json_object, short
 from validation.probes import ProbeDoc
 from validation.probes.train_course import learning_rate
+from validation.probes.training_short import REPORT
 
 AGREEMENT = 0.01
 ROUNDED_S = 0.0011
@@ -22,7 +23,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """Of each epoch `images_per_s`, `loss`, `train_top1`, `train_top5`, `val_loss`, `val_top1` and `val_top5`; of all
     of it `hours`.
     """
-    lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
+    lines = [line for line in doc["stdout"].splitlines() if line.startswith(REPORT)]
     if len(lines) != 1:
         raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")
     report: dict[str, Any] = json_object(lines[0], "training: rank 0's report")

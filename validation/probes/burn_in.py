@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.probes import ProbeDoc, exact_compute, gpu_health, kernel_log
+from validation.probes import ProbeDoc, exact_compute, gpu_health, json_text, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_copies import refusals
@@ -57,7 +57,7 @@ def by_torch(args: Asked, gpus: int) -> tuple[list[Device], str]:
     if stopped():
         raise Stopped
     try:
-        report = json.loads(ran.stdout)
+        report = json_text.report(ran.stdout)
         why = "" if report["devices"] else f"torch {report['torch']} sees {report['seen']} of {gpus} GPUs"
         return report["devices"], why or f"torch {report['torch']}"
     except (ValueError, KeyError, TypeError):

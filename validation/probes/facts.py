@@ -21,6 +21,7 @@ from validation.probes import (
     gpudirect,
     gpulibs,
     installed,
+    json_text,
     libenv,
     node_state,
     nvlinks,
@@ -148,7 +149,7 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
     """
     ran = run_tool([sys.executable, "-I", nvlinks.__file__], timeout_s=TOOL_TIMEOUT_S)
     try:
-        said = json.loads(ran.stdout)
+        said = json_text.report(ran.stdout)
     except ValueError:
         said = {"unanswered": ran.failure or "NVML was asked and said nothing"}
     if not gpu_count:
@@ -165,7 +166,7 @@ def driver_libraries() -> dict[str, Any] | None:
     """The driver's libraries as validation.facts.DriverLibraries; None where nothing came of the question."""
     ran = run_tool([sys.executable, "-I", gpulibs.__file__], timeout_s=TOOL_TIMEOUT_S)
     try:
-        return dict(json.loads(ran.stdout))
+        return json_text.report(ran.stdout)
     except ValueError:
         return None
 

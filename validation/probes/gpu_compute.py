@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.probes import ProbeDoc, pcie
+from validation.probes import ProbeDoc, json_text, pcie
 from validation.probes.gpu_host import HELD_BYTES, given, in_use
 from validation.probes.tool import Ran, document, last_line, run_tool
 from validation.probes.training_short import in_container
@@ -81,7 +81,7 @@ def probe(args: Asked) -> ProbeDoc:
         if ran.returncode != 0:
             return ran, facts, None
         try:
-            report = json.loads(ran.stdout)
+            report = json_text.report(ran.stdout)
             facts.update({key: report[key] for key in ("where", "torch", "cuda")}, devices=len(report["devices"]))
             return ran, facts, wrong(report, gpus)
         except (ValueError, KeyError, TypeError, AttributeError) as fault:
@@ -93,6 +93,6 @@ def probe(args: Asked) -> ProbeDoc:
 
 def _version(stdout: str) -> str:
     try:
-        return str(json.loads(stdout)["torch"])
+        return str(json_text.report(stdout)["torch"])
     except (ValueError, KeyError, TypeError):
         return ""

@@ -232,9 +232,13 @@ def _environment(args: Asked) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
 
 
+REPORT = '{"world_size"'
+"""How rank 0's line begins: libraries may print JSON of their own."""
+
+
 def report_of(stdout: str) -> dict[str, Any]:
     """Rank 0's line of JSON; ValueError unless there is exactly one."""
-    lines = [line for line in stdout.splitlines() if line.startswith('{"world_size"')]
+    lines = [line for line in stdout.splitlines() if line.startswith(REPORT)]
     if len(lines) != 1:
         raise ValueError(f"the job printed {len(lines)} reports instead of one")
     report: dict[str, Any] = json.loads(lines[0])
