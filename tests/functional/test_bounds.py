@@ -14,6 +14,7 @@ from tests.support.local_launcher import LocalLauncher, execute
 from tests.support.run_case import only, plan, processes_of, topology
 from validation import bounded
 from validation.execute import Remote, measure, remote
+from validation.probes import tool
 
 MOST = 1 << 20
 ENDLESS = "import sys\nwhile True: {stream}.write('x' * 65535 + chr(10))"
@@ -117,3 +118,16 @@ def test_a_silent_probe_is_told_with_the_time_that_it_took(tmp_path: Path, monke
     assert result.status == "timeout"
     assert result.error == f"no end and no answer from gpu1 in 142 s; its limit was {limit_s:g} s"
     assert waits[0] == limit_s + measure.LATE_S
+
+
+def test_a_tool_that_prints_without_an_end_is_ended_on_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool, "MOST_BYTES", MOST)
+    ran = tool.run_tool(["sh", "-c", "yes bound-of-a-tool & yes bound-of-a-tool"])
+    assert len(ran.stdout) <= MOST
+    assert ran.failure == "sh ended with signal 9: sh printed more than 1 MiB and was ended"
+    assert processes_of("bound-of-a-tool") == []
+    assert tool.run_tool(["sh", "-c", "printf out; printf err >&2; exit 4"])[1:] == (4, "out", "err")
+    late = tool.run_tool(["sleep", "78.5"], timeout_s=0.2)
+    assert (late.returncode, late.stdout) == (-9, "")
+    closed = tool.run_tool(["sh", "-c", "exec >&- 2>&-; exec sleep 79.5"], timeout_s=0.2)
+    assert closed.returncode == -9

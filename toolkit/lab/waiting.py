@@ -105,7 +105,7 @@ def wait_for_ssh(
     longer = patience if deadline_s is None and spec.accel == "tcg" else lambda: 1.0
     deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
     given_up = given_up or threading.Event()
-    began = time.monotonic()
+    first = began = time.monotonic()
     again = watch.again if node.kind != "vm" else None
     while (waited := time.monotonic() - began) < deadline_s * longer():
         if given_up.is_set() or watch.greets(spec.management_address(node)):
@@ -117,7 +117,8 @@ def wait_for_ssh(
             again, began = None, time.monotonic()
         time.sleep(0.05)
     lines = [_console_end(spec, node)] + ([] if node.kind == "vm" else [f"inside: {state(spec.name, node.name)}"])
-    raise LabError(f"node {node.name} did not answer ssh within {round(waited, 1):g} s; " + "\n".join(lines))
+    spent = round(time.monotonic() - first, 1)  # with what was waited before it was started again
+    raise LabError(f"node {node.name} did not answer ssh within {spent:g} s; " + "\n".join(lines))
 
 
 def _console_end(spec: LabSpec, node: NodeSpec) -> str:

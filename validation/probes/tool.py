@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import selectors
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from validation.probes import ProbeDoc
 from validation.probes.supervise import die_with_parent
+
+MOST_BYTES = 32 << 20
+"""Of what a tool prints on each of its streams; NCCL's log of a long job is about 3 MiB. The controller has a bound of
+its own for the report (validation/bounded.py)."""
+_CHUNK_BYTES = 1 << 16
 
 
 class Stopped(Exception):
@@ -93,12 +100,39 @@ def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None, cwd
 
 def finish_tool(command: Sequence[str], process: subprocess.Popen[bytes], timeout_s: float | None = None) -> Ran:
     """Wait for a started tool; after `timeout_s` it is killed and its exit status says so."""
+    until = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+    assert process.stdout is not None
+    assert process.stderr is not None
+    held, too_much = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}, False
+    with selectors.DefaultSelector() as ready:
+        for stream in held:
+            ready.register(stream, selectors.EVENT_READ)
+        while ready.get_map():
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                process.kill()
+                until = left_s = float("inf")
+            for key, _ in ready.select(None if left_s == float("inf") else left_s):
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                if not chunk:
+                    ready.unregister(key.fd)
+                elif len(held[key.fd]) + len(chunk) <= MOST_BYTES:
+                    held[key.fd] += chunk
+                elif not too_much:
+                    too_much = True
+                    with suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)  # a session of its own: what it started goes with it
     try:
-        out, err = process.communicate(timeout=timeout_s)
+        process.wait(None if until == float("inf") else max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
-        out, err = process.communicate()
-    return Ran(list(command), process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+        process.wait()
+    process.stdout.close()
+    process.stderr.close()
+    out, err = (bytes(said).decode("utf-8", "replace") for said in held.values())
+    if too_much:
+        err += f"\n{command[0]} printed more than {MOST_BYTES >> 20} MiB and was ended\n"
+    return Ran(list(command), process.returncode, out, err)
 
 
 def run_tool(command: Sequence[str], timeout_s: float | None = None, env: Mapping[str, str] | None = None) -> Ran:
