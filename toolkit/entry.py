@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from toolkit.exits import Exit
+from toolkit.streams import shown
 from validation.errors import ToolkitError
 
 COLLECTOR = (100_000, 20, 100)
@@ -31,11 +32,21 @@ class Refused(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print `error: message` on stderr."""
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+        first, *more = self.format_message().split("\n")
+        # what follows the first line is indented, so that no name with a line break in it says something by itself
+        lines = [f"error: {first}", *(line if line.startswith("  ") or not line else f"  {line}" for line in more)]
+        click.echo("\n".join(lines), file=file, err=file is None)
 
 
 class ToolkitGroup(click.Group):
-    """A group of commands whose known errors are one line on stderr, and their exit code."""
+    """A group of commands whose known errors are one line on stderr, and their exit code. What they print can only be
+    read.
+    """
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run the command line."""
+        with shown():
+            return super().main(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
@@ -48,6 +59,11 @@ class ToolkitGroup(click.Group):
 def start(commands: click.Command) -> None:
     """Entry point of a program: runs the command line and ends the process with an exit code of toolkit/exits.py."""
     gc.set_threshold(*COLLECTOR)
+    with shown():
+        _end(commands)
+
+
+def _end(commands: click.Command) -> None:
     try:
         commands.main(prog_name="toolkit", standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):

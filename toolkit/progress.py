@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from toolkit.streams import console
 from validation.kinds import FIRST, KINDS
 from validation.model import Measurement, Plan, Result
 
@@ -232,15 +233,11 @@ class Screen(ProgressLines):
 
 def make_progress(out: IO[Any]) -> ProgressLines:
     """A live display when `out` is a terminal, else plain lines."""
-    from rich.console import Console
-
-    console = Console(file=out)
-    return Screen(console) if console.is_terminal else ProgressLines(out)
+    drawn = console(out)
+    return Screen(drawn) if drawn.is_terminal else ProgressLines(out)
 
 
 def make_console() -> Console:
     """For tables on stdout: as wide as the terminal; in a pipe wide enough that lines stay whole."""
-    from rich.console import Console
-
-    console = Console()
-    return console if console.is_terminal else Console(width=200)
+    drawn = console()
+    return drawn if drawn.is_terminal else console(width=200)

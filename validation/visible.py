@@ -17,7 +17,7 @@ _LINES = re.compile("[\n\t]")
 
 
 def visible(text: str) -> str:
-    """One line of text with everything that could not be seen written out, as `\\x1b` and `\\u202e`."""
+    """One line of text with everything that could not be seen written out, as `\\u001b` and `\\u202e`."""
     return _LINES.sub(_written, _ODD.sub(_written, text))
 
 
@@ -27,10 +27,9 @@ def visible_lines(text: str) -> str:
 
 
 def _written(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    """As JSON writes it, so that a JSON text stays one and says the same."""
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def hidden(text: str) -> bool:

@@ -20,6 +20,7 @@ from rich.text import Text
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
 from toolkit.progress import duration
+from toolkit.streams import console
 
 
 class StageLines:
@@ -140,5 +141,5 @@ class Screen(StageLines):
 
 def make_progress(out: IO[Any], watch: DeployWatch, estimate: Estimate) -> StageLines:
     """A live display when `out` is a terminal, else plain lines."""
-    console = Console(file=out)
-    return Screen(console, watch, estimate) if console.is_terminal else StageLines(out, watch, estimate)
+    drawn = console(out)
+    return Screen(drawn, watch, estimate) if drawn.is_terminal else StageLines(out, watch, estimate)

@@ -21,6 +21,7 @@ from validation.report.pdf import pdf_bytes
 from validation.report.render import fill, view
 from validation.report.unavailable import Unavailable
 from validation.runfiles import RunFiles
+from validation.visible import hidden, visible_lines
 
 FILES: dict[str, str] = {
     "html": "report.html",
@@ -78,9 +79,17 @@ def make(
     for name in names:
         try:
             made[name] = _MAKERS[name](documents, views, layout)
+            if name != "pdf":  # which is of the text of the HTML
+                made[name] = _seen(made[name])
         except Unavailable as fault:
             left_out[name] = str(fault)
     return made, left_out
+
+
+def _seen(content: bytes) -> bytes:
+    """A text without anything that could not be seen in it; JSON and XML stay what they are."""
+    text = content.decode()
+    return visible_lines(text).encode() if hidden(text) else content
 
 
 def write_formats(

@@ -15,6 +15,7 @@ from validation.report.claims import STATES, conformance_of
 from validation.report.criteria import FAMILIES
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
+from validation.visible import visible_lines
 
 # A planned measurement that did not deliver is a fault of the run, not a choice.
 _ERRORS = ("missing-result", "tool-failed", "missing-metric", "above-ceiling", "too-noisy")
@@ -24,8 +25,8 @@ CLAIMS = "Reference architecture"
 
 
 def _clean(text: str) -> str:
-    """`text` without the characters that XML cannot hold, each replaced visibly."""
-    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+    """`text` without the characters that XML cannot hold, each written out, as all that could not be seen."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", visible_lines(text))
 
 
 def _case(suite: Element, classname: str, name: str) -> Element:

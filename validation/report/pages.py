@@ -6,8 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from validation.report import criteria, numbers
+from validation.visible import visible_lines
+
+
+def _seen(value: object) -> object:
+    """What a template prints, without anything that could not be seen: whatever it says came from a run."""
+    if isinstance(value, Markup):
+        return Markup(visible_lines(value))  # noqa: S704 - it was one
+    return visible_lines(value) if isinstance(value, str) else value
 
 
 def environment(package: str, **filters: Callable[..., Any]) -> Environment:
@@ -20,6 +29,7 @@ def environment(package: str, **filters: Callable[..., Any]) -> Environment:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_seen,
     )
     found.filters.update(
         slug=criteria.slug,

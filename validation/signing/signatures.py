@@ -35,6 +35,7 @@ class SignatureCheck:
     principal: str | None = None
     sign_off: str | None = None
     toolkit: str | None = None
+    rules: str | None = None
     allowed: tuple[str, ...] = ()
 
 
@@ -157,6 +158,7 @@ def _signature(
         principal=checked.principal,
         sign_off=statement.sign_off,
         toolkit=statement.toolkit,
+        rules=statement.rules or None,
         allowed=statement.allowed,
     )
 

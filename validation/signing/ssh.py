@@ -158,9 +158,18 @@ def check_signer(content: bytes, signature: Path, namespace: str, allowed: Path,
         )
         fingerprint, kind = _signed_with(ran)
         if fingerprint is not None:
-            return Checked(True, fingerprint, kind, name, f"good; {allowed.name} vouches for the key as {name}")
+            words = f"good; {allowed.name} vouches for the key as {name}"
+            if not _holds_today(name, namespace, signature, allowed, content):
+                words += " at the time that the signer's clock gave; it is not valid today"
+            return Checked(True, fingerprint, kind, name, words)
         last = _said(ran)
     return Checked(False, plain.fingerprint, plain.kind, None, f"{unknown} here: {last}")
+
+
+def _holds_today(name: str, namespace: str, signature: Path, allowed: Path, content: bytes) -> bool:
+    """Whether the key would be accepted for a signature that was made now."""
+    ran = _run(["-Y", "verify", "-f", str(allowed), "-I", name, "-n", namespace, "-s", str(signature)], content)
+    return ran.returncode == 0
 
 
 def whole(signature: bytes) -> bool:

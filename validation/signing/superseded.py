@@ -42,8 +42,11 @@ def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str]) -> Iter
     info = RunFiles(run_dir / folder).info
     known = {RUN, VERDICT, *FILES.values(), *info.documents}
     for name in inside:
-        if name[len(folder) + 1 :] not in known:
+        short = name[len(folder) + 1 :]
+        if short not in known:
             yield f"{name}: nothing of the run speaks of it"
+        elif short in info.documents and _with_hash([run_dir / name], info.documents[short]) is None:
+            yield f"{name}: is not what that run.json says"
     with tempfile.TemporaryDirectory(prefix="elastic-ai-earlier-") as room:
         as_it_was = Path(room) / run_dir.resolve().name
         as_it_was.mkdir()

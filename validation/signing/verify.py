@@ -220,6 +220,9 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
 
 def _rules(rules: Rules, agreed: str | None, found: Verification) -> None:
     found.rules, found.rules_sha256, found.other_rules = rules.words, rules.sha256, rules.other
+    for signature in found.signatures:
+        if signature.rules is not None and rules.sha256 not in signature.rules:
+            found.faults.append(f"{signature.file}: signs other rules than the run's: {signature.rules}")
     if agreed is not None:
         found.rules_agreed = agreed.lower() == rules.sha256
         if not found.rules_agreed:
