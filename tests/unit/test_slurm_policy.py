@@ -308,7 +308,22 @@ def test_a_group_that_does_not_exist_is_said(sync: ModuleType, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("1-00:00:00", 1440), ("00:30:00", 30), ("04:00:00", 240), ("", None), ("-1", None), ("2-01:05:00", 2945)],
+    [
+        ("1-00:00:00", 1440),
+        ("00:30:00", 30),
+        ("04:00:00", 240),
+        ("", None),
+        ("-1", None),
+        ("2-01:05:00", 2945),
+        ("UNLIMITED", None),
+        ("NOT_SET", None),
+        ("None", None),
+        ("INFINITE", None),
+        ("30:00", 30),
+        ("90", 90),
+        ("1-12", 2160),
+        ("1-02:30", 1590),
+    ],
 )
 def test_times_of_slurm(sync: ModuleType, text: str, wanted: int | None) -> None:
     assert sync.minutes(text) == wanted

@@ -64,13 +64,15 @@ def heard_of():
 
 
 def minutes(text):
-    """Minutes of Slurm's days-hours:minutes:seconds; None of nothing."""
-    if not text or text in ("-1", "UNLIMITED"):
+    """Minutes of Slurm's M, M:S, H:M:S, D-H, D-H:M or D-H:M:S; None of nothing and of no limit."""
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text or ""):
         return None
-    days, _, clock = text.rpartition("-")
+    days, dash, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
-    seconds = sum(part * 60**place for place, part in enumerate(reversed(parts)))
-    return int(days or 0) * 1440 + seconds // 60
+    if not dash and len(parts) < 3:
+        parts.insert(0, 0)  # minutes come first where there are no days
+    hours, mins, _ = [*parts, 0, 0][:3]
+    return int(days or 0) * 1440 + hours * 60 + mins
 
 
 def seconds(text):
