@@ -29,7 +29,8 @@ _SERVICES = {
     "networkd": "systemd-networkd.service",
     "ifupdown": "networking.service",
 }
-_MODES = re.compile(r"^\s*Supported link modes:(.*?)^\s*Supported pause", re.MULTILINE | re.DOTALL)
+#: Of ethtool: the line and those below it that go on, up to the next one with a name of its own.
+_MODES = re.compile(r"^\s*Supported link modes:(.*(?:\n(?!.*:).*)*)", re.MULTILINE)
 
 
 def _say(*command: str) -> str:

@@ -92,12 +92,16 @@ def dcb(interface: str) -> dict[str, Any]:
     """Trust (DSCP where the map has an entry, as the kernel's mlx5 driver sees it), DSCP map and PFC priorities."""
     pfc = _dcb("pfc", interface)
     app = _dcb("app", interface) if not isinstance(pfc, str) else {}
+    if not isinstance(pfc, str) and "prio_pfc" not in pfc:
+        pfc = "it tells no priorities"
     found: dict[str, Any] = {"trust": None, "dscp_prio": None, "pfc": None, "unread": []}
-    if isinstance(pfc, str) or isinstance(app, str):
-        said = pfc if isinstance(pfc, str) else app
-        found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {said})")
+    if isinstance(pfc, str):
+        found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {pfc})")
         return found
-    found["pfc"] = [prio for prio, on in enumerate(pfc.get("prio_pfc", [])) if on]
+    found["pfc"] = [prio for prio, on in enumerate(pfc["prio_pfc"]) if on]
+    if isinstance(app, str):
+        found["unread"].append(f"DSCP trust: the device of {interface} has no table of it (dcb: {app})")
+        return found
     found["dscp_prio"] = {str(dscp): prio for dscp, prio in sorted(app.get("dscp_prio", []))}
     found["trust"] = "dscp" if found["dscp_prio"] else "pcp"
     return found

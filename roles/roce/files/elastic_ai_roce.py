@@ -69,47 +69,79 @@ def word(path):
 
 
 def parse_dcb(pfc, ets, app):
-    """The port's state from `dcb -j pfc|ets|app show`. Trust is DSCP when the APP table has a DSCP entry: so the
-    kernel's mlx5 driver sees it (drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c)."""
-    pfc, ets, app = json.loads(pfc), json.loads(ets), json.loads(app)
-    dscp = {str(key): prio for key, prio in app.get("dscp_prio", [])}
+    """The port's state from `dcb -j pfc|ets|app show`; "" of what the driver does not tell, which is None then.
+
+    Trust is DSCP when the APP table has a DSCP entry: so the kernel's mlx5 driver sees it
+    (drivers/net/ethernet/mellanox/mlx5/core/en_dcbnl.c)."""
+    pfc, ets, app = (json.loads(text) if text.strip() else None for text in (pfc, ets, app))
+    if not pfc or "prio_pfc" not in pfc:
+        raise ValueError("no PFC in the output of dcb")
+    classes, dscp = None, None
+    if ets and all(key in ets for key in ("prio_tc", "tc_tsa", "tc_bw")):
+        classes = used_classes(ets["prio_tc"], dict(enumerate(ets["tc_tsa"])), dict(enumerate(ets["tc_bw"])))
+    if app is not None:
+        table = app.get("dscp_prio", [])
+        dscp = {str(key): prio for key, prio in (table.items() if isinstance(table, dict) else table)}
     return {
-        "trust": "dscp" if dscp else "pcp",
+        "trust": None if dscp is None else "dscp" if dscp else "pcp",
         "dscp_prio": dscp,
         "pfc": [prio for prio, on in enumerate(pfc["prio_pfc"]) if on],
         "pfc_delay": pfc.get("delay", 0),
-        "ets": used_classes(ets["prio_tc"], dict(enumerate(ets["tc_tsa"])), dict(enumerate(ets["tc_bw"]))),
+        "ets": classes,
     }
+
+
+#: A traffic class of mlnx_qos; of a driver that limits no rates the tool prints what follows `tsa: ` alone
+#: (python/mlnx_qos in Mellanox/mlnx-tools), and the classes are counted in their order.
+CLASS = re.compile(r"(?:tc: (\d+) (?:ratelimit: .*?, )?tsa: )?(ets|strict|vendor|cbs|reserved)(?:, bw: (\d+)%)?\s*$")
 
 
 def parse_mlnx_qos(text):
-    """The port's state from `mlnx_qos -i IF`; dscp_prio is empty under PCP trust, for it isn't printed then."""
-    trust = re.search(r"^Priority trust state: (\w+)", text, re.M)
+    """The port's state from `mlnx_qos -i IF`; dscp_prio is empty under PCP trust, for it isn't printed then.
+
+    None of what the driver does not tell: the tool says `... not supported on your system` instead."""
+    trust = re.search(r"^\s*Priority trust state: (\w+)", text, re.M)
     enabled = re.search(r"^\s*enabled((?:\s+[01]){8})\s*$", text, re.M)
-    if not trust or not enabled:
-        raise ValueError("no trust state or no PFC line in the output of mlnx_qos")
+    without_pfc = re.search(r"^\s*(?:PFC|Priority flow control).* not supported.*$", text, re.M | re.I)
+    if not enabled and not without_pfc:
+        raise ValueError("no PFC line in the output of mlnx_qos")
     dscp = {}
     for prio, values in re.findall(r"^\s*prio:(\d) dscp:([\d,]+)", text, re.M):
         dscp.update({str(int(value)): int(prio) for value in values.split(",") if value})
-    delay = re.search(r"^Cable len: (\d+)", text, re.M)
-    prio_tc, tsa, bandwidth, tc = {}, {}, {}, None
+    delay = re.search(r"^\s*Cable len: (\d+)", text, re.M)
+    prio_tc, tsa, bandwidth, tc, last = {}, {}, {}, None, -1
     for line in text.splitlines():
-        head = re.match(r"tc: (\d) ratelimit: .*tsa: (\w+)(?:, bw: (\d+)%)?", line)
+        head = CLASS.match(line)
         member = re.match(r"\s+priority:\s+(\d)\s*$", line)
         if head:
-            tc = int(head[1])
+            tc = last = int(head[1]) if head[1] else last + 1
             tsa[tc], bandwidth[tc] = head[2], int(head[3] or 0)
         elif member and tc is not None:
             prio_tc[int(member[1])] = tc
-    if sorted(prio_tc) != list(PRIORITIES):
+    if prio_tc and sorted(prio_tc) != list(PRIORITIES):
         raise ValueError("not every priority has a traffic class in the output of mlnx_qos")
     return {
-        "trust": trust[1],
-        "dscp_prio": dscp,
-        "pfc": [prio for prio, on in enumerate(enabled[1].split()) if on == "1"],
+        "trust": trust[1] if trust else None,
+        "dscp_prio": dscp if trust else None,
+        "pfc": [prio for prio, on in enumerate(enabled[1].split()) if on == "1"] if enabled else None,
         "pfc_delay": int(delay[1]) if delay else 0,
-        "ets": used_classes([prio_tc[prio] for prio in PRIORITIES], tsa, bandwidth),
+        "ets": used_classes([prio_tc[prio] for prio in PRIORITIES], tsa, bandwidth) if prio_tc else None,
     }
+
+
+def in_order(ets):
+    """The classes as they follow each other: priorities, algorithm and share of each.
+
+    Their numbers say no more, and not every tool prints them."""
+    used = sorted(set(ets["prio_tc"]))
+    return [
+        (
+            [prio for prio, tc in enumerate(ets["prio_tc"]) if tc == number],
+            ets["tsa"].get(str(number)),
+            ets["bandwidth_percent"].get(str(number)),
+        )
+        for number in used
+    ]
 
 
 def used_classes(prio_tc, tsa, bandwidth):
@@ -190,18 +222,31 @@ class Port:
         if self.tool == "mlnx_qos":
             code, out, complaint = run("mlnx_qos", "-i", self.name)
             if code == 0:
-                return parse_mlnx_qos(out)
-        else:
+                try:
+                    return self._said(parse_mlnx_qos(out))
+                except ValueError:
+                    if not shutil.which("dcb"):
+                        raise
+                    self.tool = "dcb"  # that printed what nobody understands: the kernel's own tool is asked
+        if self.tool == "dcb":
             texts = []
             for part in ("pfc", "ets", "app"):
                 code, out, complaint = run("dcb", "-j", part, "show", "dev", self.name)
-                if code:
+                if code and part == "pfc":
                     break
-                texts.append(out)
+                texts.append("" if code else out)
             else:
-                return parse_dcb(*texts)
+                return self._said(parse_dcb(*texts))
         self.missing.insert(0, f"the device of {self.name} has no DCB ({self.tool}: {complaint})")
         return nothing
+
+    def _said(self, found):
+        """A reading, after what it lacks was written down."""
+        absent = {"pfc": "priority flow control", "trust": "what the port trusts", "ets": "the traffic classes"}
+        for key, words in reversed(absent.items()):
+            if found[key] is None:
+                self.missing.insert(0, f"{self.tool} does not tell {words} of {self.name}")
+        return found
 
     @contextmanager
     def cm_port(self):
@@ -237,8 +282,10 @@ class Port:
             have = now.get(key)
             if key == "dscp_prio" and have is not None:
                 have = {dscp: have.get(dscp) for dscp in value} if now["trust"] == "dscp" else {}
+            if key == "ets" and have is not None and value is not None:
+                have, value = in_order(have), in_order(value)
             if have is not None and value is not None and have != value:
-                off.append({"what": key, "is": have, "wanted": value})
+                off.append({"what": key, "is": now.get(key) if key == "ets" else have, "wanted": wanted[key]})
         return off
 
     def report(self):
@@ -266,6 +313,9 @@ class Port:
         needed = [d for d in drift if d["what"] in ("trust", "dscp_prio", "pfc", "pause", "ets")]
         if needed:
             return False, "; ".join(f"{d['what']} is {json.dumps(d['is'])}" for d in needed)
+        unread = [key for key in ("trust", "ets") if now[key] is None]
+        if unread:
+            return None, self.missing[0]
         if now["pause"] is None:
             return None, "whether global pause is off can't be read"
         return True, "this end only: the switch port must agree"
@@ -396,7 +446,7 @@ def restore(port):
     wanted = {key: before[key] for key in WANTED if before.get(key) is not None and key != "mtu"}
     if before.get("trust") == "pcp":
         wanted.pop("dscp_prio", None)  # goes with the trust
-    foreign = {dscp: prio for dscp, prio in (now["dscp_prio"] or {}).items() if dscp not in before["dscp_prio"]}
+    foreign = {dscp: prio for dscp, prio in (now["dscp_prio"] or {}).items() if dscp not in (before["dscp_prio"] or {})}
     if port.tool == "dcb" and "dscp_prio" in wanted and foreign:
         must("dcb", "app", "del", "dev", port.name, "dscp-prio", *[f"{key}:{prio}" for key, prio in foreign.items()])
     written = port.write(now, wanted)
