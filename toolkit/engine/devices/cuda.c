@@ -155,26 +155,31 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     if (!value || attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
     switch (attribute) {
-    case 1: *value = MAX_BLOCK_THREADS; break;
-    case 2: case 3: *value = MAX_BLOCK_THREADS; break; /* MAX_BLOCK_DIM_X, _Y */
-    case 4: *value = MAX_BLOCK_Z; break;
-    case 5: *value = 0x7fffffff; break; /* MAX_GRID_DIM_X */
-    case 6: case 7: *value = MAX_GRID_YZ; break;
-    case 8: *value = USUAL_SHARED_BYTES; break; /* MAX_SHARED_MEMORY_PER_BLOCK */
-    case 10: *value = WARP; break; /* WARP_SIZE */
-    case 11: *value = 0x7fffffff; break; /* MAX_PITCH */
-    case 16: *value = gpu->sm_count; break; /* MULTIPROCESSOR_COUNT */
-    case 31: *value = 1; break; /* CONCURRENT_KERNELS */
-    case 33: *value = (int)gpu->pci_bus; break;
-    case 34: *value = (int)gpu->pci_device; break;
-    case 39: *value = MAX_SM_THREADS; break; /* MAX_THREADS_PER_MULTIPROCESSOR */
-    case 41: *value = 1; break; /* UNIFIED_ADDRESSING */
-    case 50: *value = (int)gpu->pci_domain; break;
-    case 75: *value = gpu->capability_major; break;
-    case 76: *value = gpu->capability_minor; break;
-    case 81: case 97: *value = MAX_SHARED_BYTES; break; /* of a multiprocessor; of a block that asks for it */
-    case 95: *value = 1; break; /* COOPERATIVE_LAUNCH */
-    case 106: *value = MAX_SM_BLOCKS; break; /* MAX_BLOCKS_PER_MULTIPROCESSOR */
+#define SAY(name, number) case CU_DEVICE_ATTRIBUTE_##name: *value = number; break;
+        SAY(MAX_THREADS_PER_BLOCK, MAX_BLOCK_THREADS)
+        SAY(MAX_BLOCK_DIM_X, MAX_BLOCK_THREADS)
+        SAY(MAX_BLOCK_DIM_Y, MAX_BLOCK_THREADS)
+        SAY(MAX_BLOCK_DIM_Z, MAX_BLOCK_Z)
+        SAY(MAX_GRID_DIM_X, 0x7fffffff)
+        SAY(MAX_GRID_DIM_Y, MAX_GRID_YZ)
+        SAY(MAX_GRID_DIM_Z, MAX_GRID_YZ)
+        SAY(MAX_SHARED_MEMORY_PER_BLOCK, USUAL_SHARED_BYTES)
+        SAY(WARP_SIZE, WARP)
+        SAY(MAX_PITCH, 0x7fffffff)
+        SAY(MULTIPROCESSOR_COUNT, gpu->sm_count)
+        SAY(CONCURRENT_KERNELS, 1)
+        SAY(PCI_BUS_ID, (int)gpu->pci_bus)
+        SAY(PCI_DEVICE_ID, (int)gpu->pci_device)
+        SAY(PCI_DOMAIN_ID, (int)gpu->pci_domain)
+        SAY(MAX_THREADS_PER_MULTIPROCESSOR, MAX_SM_THREADS)
+        SAY(UNIFIED_ADDRESSING, 1)
+        SAY(COMPUTE_CAPABILITY_MAJOR, gpu->capability_major)
+        SAY(COMPUTE_CAPABILITY_MINOR, gpu->capability_minor)
+        SAY(MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, MAX_SHARED_BYTES)
+        SAY(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, MAX_SHARED_BYTES)
+        SAY(COOPERATIVE_LAUNCH, 1)
+        SAY(MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_SM_BLOCKS)
+#undef SAY
     default: *value = 0;
     }
     return CUDA_SUCCESS;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define NON_BLOCKING 1 /* CU_STREAM_NON_BLOCKING: neither waits for the default stream nor keeps it waiting */
+#define NON_BLOCKING CU_STREAM_NON_BLOCKING /* neither waits for the default stream nor keeps it waiting */
 #define THREAD_STACK ((size_t)512 << 10)
 #define AGAIN_NS 10000000 /* how often a kernel is told to end */
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define DISABLE_TIMING 2 /* CU_EVENT_DISABLE_TIMING */
+#define DISABLE_TIMING CU_EVENT_DISABLE_TIMING
 
 struct event {
     enum kind kind;

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define CONNECT_TIMEOUT_MS 4500 /* all servers together; the caller is promised 5 s */
-#define PCI_DOMAIN 50 /* CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, cuda.h */
+#define PCI_DOMAIN CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID
 
 struct connection connections[MAX_SERVERS];
 int connection_count, device_count;

@@ -16,7 +16,7 @@ static CUresult staging_get(struct handle *context, unsigned slots, struct stagi
     if (!s) return CUDA_ERROR_OPERATING_SYSTEM;
     for (unsigned i = context->staging_events; i < slots && !status; i++) {
         status = driver.cuMemAllocHost_v2(&s->host[i], CHUNK);
-        if (!status) status = driver.cuEventCreate(&s->done[i], 2 /* CU_EVENT_DISABLE_TIMING */);
+        if (!status) status = driver.cuEventCreate(&s->done[i], CU_EVENT_DISABLE_TIMING);
         if (!status) context->staging_events++;
     }
     if (status) staging_free(context);

@@ -21,10 +21,12 @@ static CUresult check(const struct function *f, const struct shape *s) {
     if (!c) return CUDA_ERROR_INVALID_HANDLE;
     device = &c->info[local];
     for (int i = 0; i < 3; i++) { /* MAX_BLOCK_DIM_X and, three later, MAX_GRID_DIM_X; 0 of a device that does not say */
-        int64_t block = device->attribute[2 + i], grid = device->attribute[5 + i];
+        int64_t block = device->attribute[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + i];
+        int64_t grid = device->attribute[CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + i];
         if ((block > 0 && s->block[i] > block) || (grid > 0 && s->grid[i] > grid)) return CUDA_ERROR_INVALID_VALUE;
     }
-    int64_t most = device->attribute[1], own = f->info.attribute[CU_FUNC_MAX_THREADS_PER_BLOCK];
+    int64_t most = device->attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    int64_t own = f->info.attribute[CU_FUNC_MAX_THREADS_PER_BLOCK];
     if (most > 0 && threads > (uint64_t)most) return CUDA_ERROR_INVALID_VALUE;
     if (!f->info.attribute_status[CU_FUNC_MAX_THREADS_PER_BLOCK] && threads > (uint64_t)own)
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;

@@ -12,8 +12,8 @@
 #include "options.h"
 #include "session.h"
 
-#define SM_COUNT 16 /* CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT and _MAX_THREADS_PER_MULTIPROCESSOR, cuda.h */
-#define SM_THREADS 39
+#define SM_COUNT CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+#define SM_THREADS CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR
 #define USUAL_STACK 1024 /* bytes of each thread, which a context has from the beginning */
 #define MOST_LIMIT ((uint64_t)1 << 40)
 

@@ -132,6 +132,6 @@ CUresult cuCtxGetApiVersion(CUcontext context, unsigned *version) {
 }
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device) {
-    TRY(cuDeviceGetAttribute(major, 75, device)); /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR */
-    return cuDeviceGetAttribute(minor, 76, device);
+    TRY(cuDeviceGetAttribute(major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+    return cuDeviceGetAttribute(minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
 }

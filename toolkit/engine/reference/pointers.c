@@ -101,23 +101,25 @@ static CUresult attribute_of(void *value, int attribute, CUdeviceptr pointer) {
     bool device = pointer_find(pointer, &a), host = !device && !cuMemHostGetFlags(&flags, (void *)(uintptr_t)pointer);
     if (!device && !host) return CUDA_ERROR_INVALID_VALUE;
     switch (attribute) {
-    case 1: *(CUcontext *)value = device ? (CUcontext)a.context : (CUcontext)current(); break; /* CONTEXT */
-    case 2: *(unsigned *)value = device ? MEMORY_DEVICE : MEMORY_HOST; break; /* MEMORY_TYPE */
-    case 3: /* DEVICE_POINTER: no device reaches host memory here */
+    case CU_POINTER_ATTRIBUTE_CONTEXT: *(CUcontext *)value = device ? (CUcontext)a.context : (CUcontext)current(); break;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE: *(unsigned *)value = device ? MEMORY_DEVICE : MEMORY_HOST; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER: /* no device reaches host memory here */
         if (!device) return CUDA_ERROR_INVALID_VALUE;
         *(CUdeviceptr *)value = pointer;
         break;
-    case 4: /* HOST_POINTER */
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
         if (device) return CUDA_ERROR_INVALID_VALUE;
         *(void **)value = (void *)(uintptr_t)pointer;
         break;
-    case 6: /* SYNC_MEMOPS */
-    case 8: *(unsigned *)value = 0; break; /* IS_MANAGED */
-    case 7: *(uint64_t *)value = device ? a.id : 0; break; /* BUFFER_ID */
-    case 9: *(int *)value = device ? a.context->device : current() ? current()->device : -2; break; /* DEVICE_ORDINAL */
-    case 11: *(CUdeviceptr *)value = device ? a.at : pointer; break; /* RANGE_START_ADDR */
-    case 12: *(size_t *)value = device ? a.bytes : 0; break; /* RANGE_SIZE */
-    case 13: *(unsigned *)value = device; break; /* MAPPED */
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED: *(unsigned *)value = 0; break;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID: *(uint64_t *)value = device ? a.id : 0; break;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)value = device ? a.context->device : current() ? current()->device : -2;
+        break;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR: *(CUdeviceptr *)value = device ? a.at : pointer; break;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: *(size_t *)value = device ? a.bytes : 0; break;
+    case CU_POINTER_ATTRIBUTE_MAPPED: *(unsigned *)value = device; break;
     default: return CUDA_ERROR_NOT_SUPPORTED;
     }
     return CUDA_SUCCESS;
@@ -134,10 +136,13 @@ CUresult cuPointerGetAttributes(unsigned number, int *attributes, void **values,
     if (!number || !attributes || !values) return CUDA_ERROR_INVALID_VALUE;
     TRY(ready());
     for (unsigned i = 0; i < number; i++) {
-        bool small = attributes[i] == 2 || attributes[i] == 6 || attributes[i] == 8 || attributes[i] == 9 || attributes[i] == 13;
+        bool ordinal = attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        bool small = ordinal || attributes[i] == CU_POINTER_ATTRIBUTE_MEMORY_TYPE ||
+                     attributes[i] == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
+                     attributes[i] == CU_POINTER_ATTRIBUTE_IS_MANAGED || attributes[i] == CU_POINTER_ATTRIBUTE_MAPPED;
         if (!values[i]) return CUDA_ERROR_INVALID_VALUE;
         if (attribute_of(values[i], attributes[i], pointer))
-            memcpy(values[i], attributes[i] == 9 ? (const int[2]){-2} : (const int[2]){0}, small ? 4 : 8);
+            memcpy(values[i], ordinal ? (const int[2]){-2} : (const int[2]){0}, small ? 4 : 8);
     }
     return CUDA_SUCCESS;
 }

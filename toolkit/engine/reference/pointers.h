@@ -4,7 +4,7 @@
 
 #include "client.h"
 
-#define ADDRESS_TAKEN 208 /* CUDA_ERROR_ALREADY_MAPPED */
+#define ADDRESS_TAKEN CUDA_ERROR_ALREADY_MAPPED
 
 struct allocation {
     CUdeviceptr at;

@@ -29,8 +29,6 @@ CUresult cuGetErrorString(CUresult error, const char **text) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-enum { SYMBOL_FOUND, SYMBOL_NOT_FOUND, VERSION_NOT_SUFFICIENT }; /* CUdriverProcAddressQueryResult */
-
 /* That there is no such function is no failure of the second version: it says so by NULL and its status. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, int *status) {
     (void)flags; /* per-thread default streams fall back to the legacy ones, as the documentation allows */
@@ -45,7 +43,10 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, u
             *function = symbols[i].function;
         }
     }
-    if (status) *status = *function ? SYMBOL_FOUND : known ? VERSION_NOT_SUFFICIENT : SYMBOL_NOT_FOUND;
+    if (status)
+        *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS
+                  : known   ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                            : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     return CUDA_SUCCESS;
 }
 

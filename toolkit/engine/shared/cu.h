@@ -24,8 +24,7 @@ typedef struct { char bytes[16]; } CUuuid;
 #include "cu_errors.h"
 #include "cu_kernels.h"
 #include "cu_more.h"
-
-#define CU_DEVICE_ATTRIBUTE_MAX 162 /* CUdevice_attribute: the numbers of CUDA 13.5 are below */
+#include "cu_numbers.h"
 
 /* X(name for cuGetProcAddress, CUDA version from which it means this symbol, symbol, parameters) */
 #define CU_API(X) \
