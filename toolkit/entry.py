@@ -11,6 +11,7 @@ from typing import IO, Any
 import click
 
 from toolkit.exits import Exit
+from toolkit.needs import told
 from toolkit.streams import shown
 from validation.errors import ToolkitError
 
@@ -73,6 +74,9 @@ def _end(commands: click.Command) -> None:
         fault.show()
         sys.exit(fault.exit_code)
     except Exception as fault:
+        if isinstance(fault, ImportError) and (words := told(fault)):
+            click.echo(f"error: {words}", err=True)
+            sys.exit(Exit.USAGE)
         click.echo(unexpected(fault), err=True)
         sys.exit(Exit.INTERNAL)
 

@@ -1,4 +1,4 @@
-"""`toolkit validate --here` on GPUs that are real for all that it can tell: no PCI function, an H100's name, NVML's count.
+"""`toolkit validate --here` on GPUs that are real for all it can tell: no PCI function, an H100's name, NVML's count.
 
 The emulated devices stand in for them, compiled without what says that they are emulated. What they measure is memory
 of this host, so that no figure is looked at: only that figures are judged at all.
@@ -50,10 +50,9 @@ def test_their_own_rates_are_judged_as_an_inspection(tmp_path: Path, libraries: 
     devices = describe(tmp_path, 1 << 30, name="NVIDIA H100 80GB HBM3", compute_capability="9.0", **link)
     (tmp_path / "run").mkdir()
     command = [sys.executable, "-m", "toolkit", "validate", "--here", "--quick", "--format", "none"]
-    done = subprocess.run(
-        [*command, "--suite", "preflight", "--suite", "transport"], cwd=tmp_path / "run", capture_output=True, text=True,
-        env={**os.environ, **devices, "LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(ROOT)}, check=False,
-    )  # fmt: skip
+    command += ["--suite", "preflight", "--suite", "transport"]
+    environment = {**os.environ, **devices, "LD_LIBRARY_PATH": str(libraries), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path / "run", capture_output=True, text=True, env=environment, check=False)
     assert "GPUs: 2\n" in done.stderr, done.stderr
     (run,) = (tmp_path / "run/runs").iterdir()
     here = load_json(run / "topology.json", Topology).here

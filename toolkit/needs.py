@@ -1,0 +1,81 @@
+"""What every command needs of this Python beside the standard library, said before any of it is imported.
+
+Imported by the standard library alone, and by any Python 3 that there is: it is what tells that one is too old.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shlex
+import sys
+from pathlib import Path
+
+PYTHON = (3, 10)
+#: module -> package; what `toolkit validate --here` works with, as README has it.
+MODULES = {"click": "click", "pydantic": "pydantic", "yaml": "pyyaml", "rich": "rich", "jinja2": "jinja2"}
+#: modules whose package has another name, of those that single commands need
+NAMED = {**MODULES, "ansible": "ansible-core", "OpenSSL": "pyopenssl"}
+OURS = ("toolkit", "validation", "plugins", "ansible_collections", "tests")
+PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+
+
+def bounds() -> dict[str, str]:
+    """package -> the versions of it that will do, `pydantic>=2.7,<3`: those that the project itself asks for."""
+    try:
+        text = PROJECT.read_text(encoding="utf-8")
+    except OSError:  # installed from a wheel, with what it needs
+        return {}
+    listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
+    found = re.findall(r'"([\w-]+)([^"]*)"', listed[1] if listed else "")
+    return {name.lower(): name.lower() + versions for name, versions in found}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _trouble(module: str, asked: str) -> str:
+    """What is wrong with a package: "lacks pydantic>=2.7,<3"; "" where it will do."""
+    package = MODULES[module]
+    if importlib.util.find_spec(module) is None:
+        return asked
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # a distribution that leaves such records out
+        return ""
+    least = re.search(r">=([\d.]+)", asked)
+    return f"{asked} (it has {version})" if least and _numbers(version) < _numbers(least[1]) else ""
+
+
+def lacking() -> str:
+    """In words, what this Python lacks and where it comes from; "" where it has all."""
+    if sys.version_info < PYTHON:
+        wanted = ".".join(map(str, PYTHON))
+        return f"this is Python {platform.python_version()} ({sys.executable}), and {wanted} or newer is needed"
+    versions = bounds()
+    asked = {module: versions.get(package, package) for module, package in MODULES.items()}
+    lacks = [words for module, one in asked.items() if (words := _trouble(module, one))]
+    return _words(lacks, list(asked.values())) if lacks else ""
+
+
+def told(fault: ImportError) -> str:
+    """The same of an import that failed; "" where it is one of the toolkit's own."""
+    module = (fault.name or "").partition(".")[0]
+    if not module or module in OURS or module in sys.stdlib_module_names:
+        return ""
+    package = NAMED.get(module, module.replace("_", "-"))
+    asked = bounds().get(package, package)
+    return _words([f"{asked} ({fault})"], [asked])
+
+
+def _words(lacks: list[str], packages: list[str]) -> str:
+    names = " ".join(map(shlex.quote, packages))
+    return (
+        f"this Python ({sys.executable}, {platform.python_version()}) lacks {', '.join(lacks)}: {sys.executable} -m "
+        f"pip install {names}; without internet, on a machine that has it, with the same Python and system: python3 -m pip "
+        f"download -d wheels {names}, and here with that folder: {sys.executable} -m pip install --no-index "
+        "--find-links wheels and the same names"
+    )
