@@ -73,9 +73,10 @@ def told(fault: ImportError) -> str:
 
 def _words(lacks: list[str], packages: list[str]) -> str:
     names = " ".join(map(shlex.quote, packages))
+    here = f"this Python ({sys.executable}, {platform.python_version()}) lacks {', '.join(lacks)}"
+    offline = f"python3 -m pip download -d wheels {names}"
     return (
-        f"this Python ({sys.executable}, {platform.python_version()}) lacks {', '.join(lacks)}: {sys.executable} -m "
-        f"pip install {names}; without internet, on a machine that has it, with the same Python and system: python3 -m pip "
-        f"download -d wheels {names}, and here with that folder: {sys.executable} -m pip install --no-index "
+        f"{here}: {sys.executable} -m pip install {names}; without internet, on a machine that has it, with the same "
+        f"Python and system: {offline}, and here with that folder: {sys.executable} -m pip install --no-index "
         "--find-links wheels and the same names"
     )
