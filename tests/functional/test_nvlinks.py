@@ -83,7 +83,8 @@ typedef struct {
 int nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *to) {
     if (to->version != 0x02000024 || device == &gpus[1]) return device == &gpus[1] ? 3 : 25;
     memset(&to->clusterUuid, 0, sizeof *to - 4);
-    to->state = 3; to->status = 23; to->cliqueId = 7; to->clusterUuid[15] = 1; to->healthMask = 1 | 2 << 2 | 5 << 8;
+    to->state = 3; to->status = 23; to->cliqueId = 7; to->clusterUuid[15] = 1;
+    to->healthMask = 1 | 2 << 2 | 5 << 8 | 2 << 12 | 1 << 20;
     return 0;
 }
 #endif
@@ -156,6 +157,7 @@ def test_registration_with_the_fabric(tmp_path: Path) -> None:
         "fabric health: degraded bandwidth",
         "fabric health: incorrect configuration",
     )
+    assert one.fabric.unjudged == ("no partition is assigned", "bits without a name here: 0x100000")
 
 
 @pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")

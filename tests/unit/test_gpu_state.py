@@ -60,6 +60,14 @@ def test_a_gpu_that_is_not_registered_is_named(fabric: dict[str, Any], words: st
     assert (found.verdict, found.reason) == ("fail", f"GPU {there[3]['address']}: {words}")
 
 
+def test_what_nobody_can_judge_of_a_fabric_is_said_and_is_no_pass(tmp_path: Path) -> None:
+    there = read(SERVERS["XE9680"], tmp_path / "read")["nvlink"]
+    odd = changed(there, 3, unjudged=["bits without a name here: 0x10000"])
+    found = judged("pf.fabric", SERVERS["XE9680"], tmp_path, nvlink=odd)
+    assert found.verdict == "not-measured"
+    assert f"GPU {there[3]['address']}: fabric health: bits without a name here: 0x10000" in found.reason
+
+
 def test_a_slow_nvlink_is_named(tmp_path: Path) -> None:
     there = read(SERVERS["XE9680"], tmp_path / "read")["nvlink"]
     there[2]["links"][7]["rate_mb_s"] = 19_921

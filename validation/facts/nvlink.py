@@ -25,7 +25,8 @@ class NvLink(Model):
 class NvFabric(Model):
     """A GPU's place in the NVLink fabric of its NVSwitches (nvmlGpuFabricInfo). `status`: nvmlReturn_t, 0 is success.
 
-    `clique` and `cluster` (a UUID) are 0 where the fabric ends with the server; `unhealthy`: what NVML's mask tells.
+    `clique` and `cluster` (a UUID) are 0 where the fabric ends with the server; `unhealthy`: what NVML's mask tells;
+    `unjudged`: what it tells of which nobody knows whether it is meant so.
     """
 
     state: Name
@@ -33,6 +34,7 @@ class NvFabric(Model):
     clique: Count
     cluster: Name
     unhealthy: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
 
     @property
     def known(self) -> bool:

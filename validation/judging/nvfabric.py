@@ -119,6 +119,7 @@ def _gpu(gpu: NvGpu, row: NvLinks | None) -> tuple[list[str], list[str]]:
     name, wrong, unknown = f"GPU {gpu.address}", [], []
     if gpu.fabric is not None and gpu.fabric.known:
         wrong += [f"{name}: {words}" for words in gpu.fabric.faults]
+        unknown += [f"{name}: fabric health: {words}" for words in gpu.fabric.unjudged]
         if row is not None and row.beyond and not gpu.fabric.addressed:
             wrong.append(
                 f"{name}: clique {gpu.fabric.clique}, cluster {gpu.fabric.cluster}: no NVLink leaves the server"

@@ -30,6 +30,12 @@ HEALTH = (
     (6, 2, (0, 2), "access timeout recovery"),
     (8, 4, (0, 1), "incorrect configuration"),
 )
+#: The same of what may well be meant so; CUDA 13.5 has no further bits. Said, and judged by nobody.
+OPEN = (
+    (12, 2, (0, 1), "no partition is assigned"),
+    (14, 2, (0, 1), "the global Fabric Manager is disconnected"),
+)
+KNOWN_BITS = 16
 PEERS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
 
 
@@ -142,13 +148,19 @@ def fabric(library: Any, device: ctypes.c_void_p) -> dict[str, Any] | None:
         return None
     if code != OK:
         raise Unanswered(f"NVML error {code} at the NVLink fabric")
-    wrong = [words for shift, bits, fine, words in HEALTH if info.health >> shift & ((1 << bits) - 1) not in fine]
+    wrong, unjudged = (
+        [words for shift, bits, fine, words in rows if info.health >> shift & ((1 << bits) - 1) not in fine]
+        for rows in (HEALTH, OPEN)
+    )
+    if later := info.health >> KNOWN_BITS << KNOWN_BITS:
+        unjudged.append(f"bits without a name here: {later:#x}")
     return {
         "state": FABRIC_STATES[info.state] if info.state < len(FABRIC_STATES) else f"unknown ({info.state})",
         "status": info.status,
         "clique": info.clique,
         "cluster": str(uuid.UUID(bytes=bytes(info.cluster))),
         "unhealthy": wrong,
+        "unjudged": unjudged,
     }
 
 
