@@ -49,6 +49,19 @@ SLURM_CONFS = (
     "/var/spool/slurm/conf-cache/slurm.conf",
     "/var/spool/slurm/d/conf-cache/slurm.conf",
 )
+#: What the roles neither write nor read, and what does the same work.
+BESIDE = {
+    "time": ("/etc/ntp.conf", "/etc/ntpsec/ntp.conf", "/etc/openntpd/ntpd.conf"),
+    "firewall": (
+        "/etc/iptables/rules.v4",
+        "/etc/sysconfig/iptables",
+        "/etc/sysconfig/nftables.conf",
+        "/etc/systemd/system/sysinit.target.wants/nftables.service",
+        "/etc/shorewall/rules",
+        "/etc/ferm/ferm.conf",
+        "/etc/csf/csf.conf",
+    ),
+}
 SLURM_DAEMONS = ("slurmd", "slurmctld", "slurmdbd")
 #: Names of processes (15 characters of them) by who runs them.
 PROCESSES = {
@@ -335,6 +348,11 @@ def read_monitoring(root: Path, running: dict[str, list[list[str]]]) -> list[str
     return sorted(set(found))
 
 
+def read_beside(root: Path) -> dict[str, list[str]]:
+    """What else keeps time or filters packets here: its files where they say anything."""
+    return {kind: [p for p in paths if says(_read(_at(root, p)))] for kind, paths in BESIDE.items()}
+
+
 def read_foreign(run: Runner, kernel: str, root: Path = Path("/")) -> dict[str, Any]:
     """All of it."""
     known, running = ledgers(root), processes(root)
@@ -348,4 +366,5 @@ def read_foreign(run: Runner, kernel: str, root: Path = Path("/")) -> dict[str, 
         "databases": read_databases(root),
         "containers": read_containers(root),
         "monitoring": read_monitoring(root, running),
+        "beside": read_beside(root),
     }

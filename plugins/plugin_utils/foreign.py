@@ -190,6 +190,16 @@ def foreign_notes(observed: Json, wanted: Json) -> list[str]:
         for component, what in found(observed, wanted).items()
         if component in wanted["take_over"]
     ]
+    beside = observed["foreign"].get("beside") or {}
+    if beside.get("time"):
+        notes.append(
+            f"another program keeps time by {', '.join(beside['time'])}; role base installs chrony in its place"
+        )
+    if beside.get("firewall"):
+        notes.append(
+            f"packets are filtered by {', '.join(beside['firewall'])}, which role firewall leaves alone: the site's nodes "
+            f"have to reach each other"
+        )
     edited = [e["path"] for e in observed["foreign"]["files"] if not e["known"] and not e["default"]]
     return notes + [
         f"{path} is not as its package brought it; it is replaced, and the original kept for a teardown"

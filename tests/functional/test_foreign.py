@@ -285,6 +285,18 @@ def test_an_edited_file_that_is_replaced_and_kept_is_a_note(root: Path) -> None:
     assert judge.foreign_notes(seen(root), wanted) == [], "ucf brought it so"
 
 
+def test_another_clock_and_another_firewall_are_notes(root: Path) -> None:
+    wanted = {**WANTED, "take_over": [], "takes": ALL, "heads": []}
+    put(root, "/etc/ntpsec/ntp.conf", "# empty\n")
+    assert judge.foreign_notes(seen(root), wanted) == []
+    put(root, "/etc/ntpsec/ntp.conf", "server ntp.example.net\n")
+    put(root, "/etc/iptables/rules.v4", "*filter\n")
+    clock, firewall = judge.foreign_notes(seen(root), wanted)
+    assert "/etc/ntpsec/ntp.conf; role base installs chrony in its place" in clock
+    assert "/etc/iptables/rules.v4, which role firewall leaves alone" in firewall
+    assert reasons(root) == []
+
+
 def test_the_key_of_an_upgraded_package_is_known_by_dpkgs_log(root: Path) -> None:
     listed = put(root, "/var/lib/dpkg/info/munge.list")
     key = put(root, "/etc/munge/munge.key", "k" * 128)

@@ -294,6 +294,7 @@ def nobodys() -> Json:
         "databases": {"folder": "/var/lib/mysql", "names": []},
         "containers": {},
         "monitoring": [],
+        "beside": {"time": [], "firewall": []},
     }
 
 
