@@ -48,7 +48,9 @@ FILTERS = {
     ),
     "roce": "ethernet_ports roce_policy roce_reading ports_to_set kept_ports",
     "routing": "port_routes",
-    "slurm": "slurm_confines slurm_topology slurm_memory_mib slurm_gpus other_databases slurm_cluster",
+    "slurm": (
+        "slurm_confines slurm_taken_over slurm_topology slurm_memory_mib slurm_gpus other_databases slurm_cluster"
+    ),
     "slurm_cores": "slurm_gpu_cores",
     "slurm_policy": "slurm_policy slurm_pool_faults",
     "stack": "nic_list stack_data stack_effective stack_variables stack_faults stack_notes",

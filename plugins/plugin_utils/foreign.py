@@ -53,6 +53,11 @@ OF_FILE = {
     "/etc/slurm/slurmdbd.conf": "slurm",
     "/etc/ucx/ucx.conf": "libraries",
 }
+#: What does the work of a role beside it.
+BESIDE = {
+    "time": "another program keeps time by {files}; role base installs chrony in its place",
+    "firewall": "packets are filtered by {files}, which role firewall leaves alone: the nodes have to reach each other",
+}
 #: What EPEL's and the makers' example files name as controller.
 EXAMPLES = {"linux0", "localhost"}
 
@@ -191,15 +196,9 @@ def foreign_notes(observed: Json, wanted: Json) -> list[str]:
         if component in wanted["take_over"]
     ]
     beside = observed["foreign"].get("beside") or {}
-    if beside.get("time"):
-        notes.append(
-            f"another program keeps time by {', '.join(beside['time'])}; role base installs chrony in its place"
-        )
-    if beside.get("firewall"):
-        notes.append(
-            f"packets are filtered by {', '.join(beside['firewall'])}, which role firewall leaves alone: the site's nodes "
-            f"have to reach each other"
-        )
+    for kind, words in BESIDE.items():
+        if beside.get(kind):
+            notes.append(words.format(files=", ".join(beside[kind])))
     edited = [e["path"] for e in observed["foreign"]["files"] if not e["known"] and not e["default"]]
     return notes + [
         f"{path} is not as its package brought it; it is replaced, and the original kept for a teardown"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath as Path
@@ -34,6 +35,12 @@ def other_databases(files: Iterable[str], ours: str) -> list[str]:
     found = {path.parent.name for path in there if path.name == "db.opt"} - MARIADB_OWN - {ours, "test"}
     found |= {path.parent.name for path in there if path.parent.name == "test" and path.name != "db.opt"}
     return sorted(found)
+
+
+def slurm_taken_over(ledger: str) -> list[str]:
+    """Files of a Slurm that was here before the role, by the text of the role's ledger: no package brought them."""
+    files = (json.loads(ledger) if ledger.strip() else {}).get("files") or {}
+    return sorted(p for p, e in files.items() if p.startswith("/etc/slurm/") and e["original"] and not e["package"])
 
 
 def slurm_confines(os_key: str) -> bool:

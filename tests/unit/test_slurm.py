@@ -1,5 +1,6 @@
 """What Slurm is told about nodes, without a node."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,19 @@ def test_data_of_mariadb_are_of_others_where_somebody_else_has_a_database() -> N
     for theirs in ("/var/lib/mysql/shop/db.opt", "/var/lib/mysql/test/orders.frm"):
         assert slurm.other_databases([*own, theirs], "slurm_acct_db") == [theirs.split("/")[4]]
     assert slurm.other_databases(own, "another") == ["slurm_acct_db"]
+
+
+def test_a_teardown_keeps_the_folders_of_a_slurm_that_was_taken_over() -> None:
+    """With its slurm.conf, whose original was put back just before."""
+    ours = {"original": False, "package": "", "sha256": ""}
+    files = {"/etc/slurm/gres.conf": ours, "/etc/munge/munge.key": {**ours, "original": True}}
+    assert slurm.slurm_taken_over("") == slurm.slurm_taken_over(json.dumps({"files": files})) == []
+    of_a_package = {**files, "/etc/slurm/slurm.conf": {**ours, "original": True, "package": "slurm"}}
+    assert slurm.slurm_taken_over(json.dumps({"files": of_a_package})) == [], "it comes and goes with EPEL's package"
+    theirs = {**files, "/etc/slurm/slurm.conf": {**ours, "original": True}}
+    assert slurm.slurm_taken_over(json.dumps({"files": theirs})) == ["/etc/slurm/slurm.conf"]
+    tasks = (ROOT / "roles/slurm/tasks/absent.yml").read_text(encoding="utf-8")
+    assert "reject('search', '/slurm$' if slurm_found.contents[__slurm_files_ledger]" in tasks
 
 
 @pytest.mark.parametrize(("system", "goes"), [("debian12", True), ("el9", False), ("unknown", False)])
