@@ -100,6 +100,15 @@ def test_the_path_mtu_over_ipv6_has_its_header() -> None:
         parse("path-mtu", OLD, {"mtu": 4000})
 
 
+def test_an_answer_that_came_twice_is_one() -> None:
+    text = (DATA / "ping/20221126-mtu9000.out").read_text()
+    reply = re.search(r"^9008 bytes from .*$|^8980 bytes from .*$", text, re.MULTILINE)
+    assert reply is not None
+    twice = text.replace(reply[0], f"{reply[0]}\n{reply[0]} (DUP!)", 1)
+    samples, _ = parse("path-mtu", doc("path-mtu", twice, {"path_mtu_bytes": 9000}))
+    assert [one.value for one in samples] == [9000]
+
+
 @pytest.mark.parametrize(("address", "size"), [("10.0.0.2", 1472), ("fd00:b::2", 1452), ("fe80::1%eth0", 1452)])
 def test_ping_is_asked_for_packets_of_the_size_that_is_looked_for(
     address: str, size: int, monkeypatch: pytest.MonkeyPatch

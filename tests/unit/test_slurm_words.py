@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import importlib.util
 import json
 import sys
@@ -306,6 +307,21 @@ def test_numbers_that_are_not_set_and_details_that_are_null(form: str) -> None:
     job["nodes"], job["gres_detail"] = "gpu[1-2]", [None, "gpu:1(IDX:0)"]
     [read] = parse_jobs(json.dumps({"jobs": [job], "errors": []}).encode())
     assert (read.time_limit_s, read.held) == (None, (Held("gpu2", 0, 0),))
+
+
+@pytest.mark.parametrize(
+    ("state", "counted"),
+    [
+        ("RUNNING", "running"), ("CONFIGURING", "running"), ("SUSPENDED", "running"), ("COMPLETING", "running"),
+        ("STAGE_OUT", "running"), ("PENDING", "pending"), ("COMPLETED", None), ("REQUEUED", None),
+    ],
+)  # fmt: skip
+def test_a_job_counts_as_long_as_it_holds_gpus(state: str, counted: str | None) -> None:
+    line = f"{state:<20}{'anna':<40}{'Unknown':<25}{'cpu=1,gres/gpu:a100=2,gres/vgpu=1':<300}{'research':<40}"
+    samples = METRICS.jobs([line], 0, datetime.datetime(2026, 11, 25))
+    told = [(labels["state"], value) for name, labels, value in samples if name == "elastic_ai_pool_user_gpus"]
+    assert told == ([(counted, 2)] if counted else [])
+    assert samples[-1] == ("elastic_ai_pool_longest_wait_seconds", {}, 0.0)
 
 
 def test_a_state_among_flags_is_the_base_state() -> None:

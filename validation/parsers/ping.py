@@ -24,7 +24,7 @@ def _answered(command: str, said: str) -> tuple[int, bool]:
     end = re.search(r"^(\d+) packets transmitted, (\d+) received,.*time \d+ms$", said, re.MULTILINE)
     if end is None:
         raise ParseError("ping: its output is cut before the statistics")
-    replies = re.findall(rf"^{int(size[1]) + 8} bytes from ", said, re.MULTILINE)
+    replies = re.findall(rf"^{int(size[1]) + 8} bytes from (?!.*\(DUP!\))", said, re.MULTILINE)
     if len(replies) != int(end[2]):
         raise ParseError(f"ping: {end[2]} answers counted, {len(replies)} of the right size shown")
     return int(size[1]) + headers_bytes(command.split()[-1]), int(end[2]) > 0

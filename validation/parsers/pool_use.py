@@ -15,7 +15,7 @@ from validation.parsers.common import Parsed, ParseError, as_facts, count, real,
 from validation.probes import ProbeDoc
 from validation.probes.pool_use import FIELDS, counted, first_s
 
-_NO_TIME = ("Unknown", "None", "")
+_NO_TIME = ("Unknown", "None", "N/A", "NONE", "NOT_SET", "")
 """What sacct prints where there is no such time (yet)."""
 _GOES_ON = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING")
 """States of sacct's jobs that have not ended, as its manual lists them."""

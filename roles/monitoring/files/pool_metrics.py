@@ -29,6 +29,8 @@ IN_SERVICE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "RESERVED")
 HARMLESS = (*IN_SERVICE, "CLOUD", "DYNAMIC_NORM", "REBOOT_REQUESTED", "UNDRAIN", "")
 MIG = re.compile(r"\d+g\.\d+gb", re.IGNORECASE)  # in the type of MIG instances, of which several are of one GPU
 MARKS = {"@": "REBOOT_REQUESTED", "-": "PLANNED"}  # behind a state; each of the others keeps work away
+#: States of a job in which it holds what it was given. Source: man page of squeue, job state codes.
+HOLDING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGNALING", "RESIZING", "STAGE_OUT")
 #: Columns and their widths. The one that a user may write is the last, so that a line end in it hides nothing.
 JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, "Account": 40}
 
@@ -134,6 +136,14 @@ def nodes(lines, shards_per_gpu, mps_per_gpu=100):
     return samples
 
 
+def waited_s(submitted, now):
+    """Seconds since a job was submitted; 0 where Slurm does not know (Unknown, N/A)."""
+    try:
+        return (now - datetime.fromisoformat(submitted)).total_seconds()
+    except ValueError:
+        return 0.0
+
+
 def jobs(lines, shards_per_gpu, now, mps_per_gpu=100):
     """Samples of squeue: who has GPUs, and who waits for them. Jobs without a GPU are none of the pool's."""
     had, counted, longest = {}, {}, 0.0
@@ -142,7 +152,7 @@ def jobs(lines, shards_per_gpu, now, mps_per_gpu=100):
         for name, width in JOB_FIELDS.items():
             fields[name] = line[at : at + width].strip()
             at += width
-        state = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "pending"}.get(fields["State"])
+        state = "pending" if fields["State"] == "PENDING" else "running" if fields["State"] in HOLDING else None
         gpus = gpus_of(fields["tres-alloc"], shards_per_gpu, mps_per_gpu)
         if state is None or not gpus:
             continue
@@ -150,7 +160,7 @@ def jobs(lines, shards_per_gpu, now, mps_per_gpu=100):
         had[user] = had.get(user, 0) + gpus
         counted[fields["Account"], state] = counted.get((fields["Account"], state), 0) + 1
         if state == "pending":
-            longest = max(longest, (now - datetime.fromisoformat(fields["SubmitTime"])).total_seconds())
+            longest = max(longest, waited_s(fields["SubmitTime"], now))
     samples = [
         ("elastic_ai_pool_user_gpus", {"account": account, "user": user, "state": state}, gpus)
         for (account, user, state), gpus in sorted(had.items())
