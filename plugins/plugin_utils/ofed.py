@@ -11,7 +11,13 @@ def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
     """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,...ndevs/0}.
 
     Each has device, port, link_layer, netdev and, of InfiniBand, the port's GUID; not its state, which comes and goes.
+    A virtual function (<sysfs>/class/infiniband/*/device/physfn) has no GUID here: no subnet manager runs on one.
     """
+    virtual = {
+        found[1]
+        for path, text in contents.items()
+        if (found := re.search(r"/class/infiniband/([^/]+)/device/physfn/", path)) and text.strip()
+    }
     ports: dict[tuple[str, str], dict[str, Any]] = {}
     for path, text in contents.items():
         found = re.search(r"/class/infiniband/([^/]+)/ports/(\d+)/(.+)$", path)
@@ -27,7 +33,7 @@ def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
                 "port": int(port),
                 "link_layer": layer,
                 "netdev": values.get("gid_attrs/ndevs/0", ""),
-                "port_guid": f"0x{guid}" if layer == "InfiniBand" and guid else "",
+                "port_guid": f"0x{guid}" if layer == "InfiniBand" and guid and device not in virtual else "",
             }
         )
     return devices

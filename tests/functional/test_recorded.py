@@ -205,6 +205,25 @@ def test_what_is_unfit_is_refused_node_by_node_with_every_reason(tmp_path: Path)
             assert word in refusal, f"{node}: {refusal}"
 
 
+@pytest.mark.parametrize("ident", ["0x2909", "0x2901", "0x3182"])
+def test_boards_with_nvlink_5_are_refused_before_anything_is_changed(tmp_path: Path, ident: str) -> None:
+    """HGX B200 and B300: no NVSwitch of theirs is on the PCI bus, and without NVLSM no CUDA program starts."""
+
+    def boards(modules: Json) -> None:
+        pci = modules["node_state"]["pci"]
+        switches = [device for device in pci if device["class"].startswith("0x0680")]
+        modules["node_state"]["pci"] = [
+            {**device, "device": ident} if device["device"] == "0x2330" else device
+            for device in pci
+            if device not in switches
+        ]
+
+    ran = preflight("xe9680", changed_copy(tmp_path / "b200", {"gpu1": (boards,)}), "--limit", "gpu1")
+    assert ran.returncode != 0
+    assert "gpu1 cannot be provisioned:" in said(ran)
+    assert "has NVLink 5, whose switches need NVLSM beside Fabric Manager" in said(ran)
+
+
 def test_a_mix_of_driver_and_fabric_manager_is_refused() -> None:
     mix = '{"stack_overrides": {"fabric_manager": {"version": "580.105.08"}}}'
     ran = preflight("xe9680", RECORDED / "xe9680", "-e", mix, "--limit", "gpu1")

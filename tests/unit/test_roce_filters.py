@@ -203,3 +203,15 @@ def test_a_port_gets_back_what_it_had() -> None:
         "address add 10.0.0.1/24 dev eth0",
     ]
     assert FILTERS["port_commands"](before, "NetworkManager") == "link set dev eth0 mtu 1500 txqueuelen 1000\n"
+
+
+def test_no_subnet_manager_is_for_a_virtual_function() -> None:
+    """The host sees those of its adapters, with ports and GUIDs like theirs."""
+    contents = {
+        f"/sys/class/infiniband/{device}/ports/1/{name}": text
+        for device, guid in (("mlx5_0", "0001"), ("mlx5_1", "0002"))
+        for name, text in (("link_layer", "InfiniBand"), ("gids/0", f"fe80:0:0:0:0:0:0:{guid}"))
+    }
+    contents["/sys/class/infiniband/mlx5_1/device/physfn/vendor"] = "0x15b3\n"
+    found = {one["device"]: one["port_guid"] for one in FILTERS["rdma_devices"](contents)}
+    assert found == {"mlx5_0": "0x0000001", "mlx5_1": ""}

@@ -180,8 +180,10 @@ class Port:
         for ndev in sorted(self.sysfs.glob("class/infiniband/*/ports/*/gid_attrs/ndevs/*")):
             if word(ndev) == self.name:
                 return ndev.parts[-6], ndev.parts[-4]
+        count = word(self.net / "dev_port") or "0"  # of one function with several ports: from 0
         for path in sorted((self.net / "device/infiniband").glob("*")):
-            return path.name, "1"
+            port = str(int(count) + 1) if count.isdigit() else "1"
+            return path.name, port if (self.sysfs / "class/infiniband" / path.name / "ports" / port).is_dir() else "1"
         return "", "1"
 
     def read(self):
