@@ -16,6 +16,7 @@ from xml.etree.ElementTree import ParseError, fromstring
 from markupsafe import escape
 
 from validation.report import pdf_record
+from validation.report.breaks import with_breaks
 from validation.report.unavailable import Unavailable
 
 PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
@@ -76,7 +77,7 @@ def _laid_out(weasyprint: Any, html: str) -> bytes:
     try:
         # a matrix has ten thousand elements, which need no style sheet: as images they take a third of the time
         html = re.sub(r"<svg\b[^>]*>.*?</svg>", _as_image, html, flags=re.DOTALL)
-        page = weasyprint.HTML(string=html, base_url=None, url_fetcher=inside)
+        page = weasyprint.HTML(string=with_breaks(html), base_url=None, url_fetcher=inside)
         # laid out first and then written, so that it can be asked which fonts it took
         document = page.render(pdf_tags=True) if hasattr(page, "render") else page
         pdf = bytes(document.write_pdf(pdf_tags=True))
