@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from tests.support.crowds import FLOODS
 from tests.support.engine_run import Server, client_of, server, wait_for
 from tests.support.engine_wire import admitted, asked, hello, welcomed
 from toolkit.engine import build
@@ -16,18 +18,20 @@ from toolkit.engine import build
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 WAITING = 16  # MAX_WAITING in door.h
 TOKEN_S = 5.0
+TOLD = 200  # in door.c
 
 
 def strangers(stack: ExitStack, port: int, number: int, address: str = "127.0.0.1") -> list[socket.socket]:
-    """Connections that say nothing."""
+    """Connections that begin as a client does, and say no more. Those that say nothing the kernel keeps to itself."""
     found = []
     for _ in range(number):
         found.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), source_address=(address, 0))))
+        found[-1].sendall(hello()[:4])
     return found
 
 
 def reasons(s: Server) -> list[str]:
-    return [e["why"] for e in s.events() if e["event"] == "refused"]
+    return [e["why"] for e in s.events() if e["event"] == "refused" and "why" in e]
 
 
 def is_open(sock: socket.socket) -> bool:
@@ -54,7 +58,7 @@ def test_an_address_that_holds_most_loses_its_own_and_nobody_waits_for_ever(tmp_
     """Another machine's flood does not push out a client that is slow with its hello; who says nothing is closed."""
     with server(tmp_path, "--allow", "127.0.0.1,127.0.0.2") as s, ExitStack() as stack:
         slow, silent = strangers(stack, s.port, 2)
-        slow.sendall(hello()[:100])
+        slow.sendall(hello()[4:100])
         crowd = strangers(stack, s.port, 60, "127.0.0.2")
         wait_for(lambda: len(reasons(s)) >= 60 + 2 - WAITING)
         assert is_open(silent)
@@ -65,12 +69,47 @@ def test_an_address_that_holds_most_loses_its_own_and_nobody_waits_for_ever(tmp_
         assert reasons(s).count("no token in time") == WAITING - 1
 
 
+def test_connections_that_say_nothing_do_not_come_as_far_as_the_door(tmp_path: Path) -> None:
+    with server(tmp_path) as s, ExitStack() as stack:
+        for _ in range(200):
+            stack.enter_context(socket.create_connection(("127.0.0.1", s.port)))
+        with admitted(s.port) as owner:
+            assert asked(owner, 2, 0, 0)[0] == 0
+            assert len(reasons(s)) < 200 - WAITING, "the kernel has them still"
+
+
+def test_who_has_the_token_gets_in_whatever_others_do_and_not_each_of_them_is_told(tmp_path: Path) -> None:
+    with server(tmp_path) as s:
+        command = [sys.executable, "-c", FLOODS, str(s.port), "x" * 8]
+        flooders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+        try:
+            for one in flooders:
+                assert one.stdout is not None
+                assert one.stdout.readline() == "floods\n"
+            for _ in range(6):
+                with admitted(s.port) as owner:
+                    assert asked(owner, 2, 0, 0)[0] == 0
+        finally:
+            for one in flooders:
+                one.kill()
+                one.wait()
+                assert one.stdout is not None
+                one.stdout.close()
+        for _ in range(TOLD + 50):
+            with socket.create_connection(("127.0.0.1", s.port)) as one:
+                one.sendall(b"no client of ours" * 100)
+                with suppress(ConnectionResetError):
+                    assert one.recv(1) == b""
+        windows = 1 + sum("left_out" in e for e in s.events())
+        assert len([e for e in s.events() if e["event"] == "refused" and "why" in e]) <= windows * TOLD
+
+
 def test_no_more_than_128_clients_with_the_token(tmp_path: Path) -> None:
     with server(tmp_path) as s, ExitStack() as stack:
         for _ in range(128):
             stack.enter_context(admitted(s.port))
         one_more = strangers(stack, s.port, 1)[0]
-        one_more.sendall(hello())
+        one_more.sendall(hello()[4:])
         assert one_more.recv(1) == b""
         assert reasons(s) == ["128 connections are open"]
 

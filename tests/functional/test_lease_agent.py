@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.crowds import FLOODS
 from tests.support.lease_host import FakeHost
 from toolkit.lease import LeaseError, heartbeat, running, wire
 from toolkit.lease.endpoint import LeaseEndpoint
@@ -65,7 +66,8 @@ class Running:
         told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline")
         kept = {key: self.instance[key] for key in told}
         devices = tuple(d | {"emulated": True} for d in self.instance["devices"])
-        return LeaseEndpoint(**kept, node="gpu1", token=TOKEN, heartbeat_s=0.2, grace_s=1.0, devices=devices, notes=())
+        times = {"heartbeat_s": 0.2, "grace_s": 1.0}
+        return LeaseEndpoint(**kept, **times, node="gpu1", token=TOKEN, devices=devices, notes=(), knock=True)
 
     def ended(self, within_s: float = 8) -> str:
         self.process.wait(within_s)
@@ -242,6 +244,50 @@ def test_connections_that_prove_nothing_do_not_keep_the_owner_out(start: Start) 
     assert sock.recv(200).startswith(b"welcome ")
     for one in (*strangers, sock):
         one.close()
+
+
+@pytest.mark.parametrize("word", ["", f"knock {'0' * 32} {'0' * 64}\n", "owner x\n"])
+def test_who_has_the_token_gets_in_whatever_others_do(start: Start, word: str) -> None:
+    """Thousands of connections a second from the owner's own machine, and he comes back each time."""
+    lease = start(mode="hold")
+    command = [sys.executable, "-c", FLOODS, str(lease.instance["agent_port"]), word]
+    flooders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        for one in flooders:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "floods\n"
+        for _ in range(6):
+            (keeper,), _lost = heartbeat.keep([lease.endpoint])
+            keeper._connection.sock.close()
+    finally:
+        for one in flooders:
+            one.kill()
+            one.wait()
+            assert one.stdout is not None
+            one.stdout.close()
+    assert lease.process.poll() is None
+    lease.process.terminate()
+    lease.process.wait(10)
+    assert lease.process.stderr is not None
+    lines = [line for line in lease.process.stderr.read().splitlines() if line.startswith("refused")]
+    assert len(lines) <= 40, "told, and not each of them"
+    assert all("times more" in line for line in lines[10:11])
+
+
+def test_a_knock_is_heard_once_and_opens_nothing(start: Start) -> None:
+    lease = start()
+    first = wire.knock(TOKEN)
+    for attempt, answered in ((first, True), (first, False), ("knock x y", False), (wire.knock("z" * 43), False)):
+        sock, nonce = lease.connect()
+        sock.sendall(f"{attempt}\nowner {wire.proof(TOKEN, 'owner', nonce)}\n".encode())
+        with contextlib.suppress(ConnectionResetError):
+            assert sock.recv(200).startswith(b"welcome ") == answered
+        sock.close()
+    sock, _nonce = lease.connect()
+    sock.sendall(f"{wire.knock(TOKEN)}\nalive\n".encode())
+    with contextlib.suppress(ConnectionResetError):
+        assert sock.recv(200) == b""
+    sock.close()
 
 
 def test_time_is_up_whether_anybody_is_there_or_not(start: Start) -> None:

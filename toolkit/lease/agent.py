@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError, wire
+from toolkit.lease.bounded import Bounded
 from toolkit.lease.engines import LeasedGpu, Start, load
 from toolkit.lease.sockets import listeners
 from toolkit.lease.unit import HOME, home_environment
@@ -34,19 +35,26 @@ RETURN_S = 3.0
 ENGINE_S = 15.0
 TICK_S = 0.5
 MAX_CONNECTIONS = 32
-#: Connections that have not proved yet that they have the token: the newest stay, for the owner proves within
-#: milliseconds, and whoever on his machine only waits must not keep him out.
-MAX_UNPROVEN, UNPROVEN_S = 16, 5.0
+#: Connections that have not proved yet that they have the token, and how long they may take. Those whose first line
+#: shows it (wire.knock) have places of their own, which no stranger takes. Of the others the newest stay, for a first
+#: line comes within milliseconds; the address that has most of them loses its oldest.
+MAX_STRANGERS, MAX_KNOCKED, UNPROVEN_S = 512, 16, 5.0
+#: Connections that the kernel keeps for us, and how many are taken between two looks at the others.
+BACKLOG, ACCEPTS = 4096, 64
+#: Knocks that were heard, so that none is heard twice.
+MAX_HEARD = 4096
 
 
 @dataclass
 class _Peer:
-    """A connection; `owner` once it has proved that it has the token."""
+    """A connection; `owner` once it has proved that it has the token, `knocked` once it has shown so."""
 
     sock: socket.socket
+    address: str
     nonce: str
     since: float
     owner: bool = False
+    knocked: bool = False
     lines: wire.LineBuffer = field(default_factory=wire.LineBuffer)
 
 
@@ -91,6 +99,11 @@ class Agent:
         self.expiry = Expiry(instance["mode"], deadline, instance["grace_s"], instance["first_s"])
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
+        #: Of those that have shown nothing yet, by address, the oldest first; and those that have knocked.
+        self.strangers: dict[str, dict[socket.socket, _Peer]] = {}
+        self.knocked: dict[socket.socket, _Peer] = {}
+        self.heard: dict[str, None] = {}
+        self.refused = Bounded("refused a connection without the token")
         self.ending: Ending | None = None
         #: Whether the owner was told that the lease is idle, which may be over.
         self.told_idle = False
@@ -152,23 +165,53 @@ class Agent:
 
     def listen(self) -> None:
         """Open the port for the owner."""
-        server = socket.create_server((self.instance["address"], self.instance["agent_port"]), backlog=16)
+        server = socket.create_server((self.instance["address"], self.instance["agent_port"]), backlog=BACKLOG)
         server.setblocking(False)
         self.selector.register(server, selectors.EVENT_READ, self._accept)
 
     def _accept(self, server: socket.socket) -> None:
-        sock, _address = server.accept()
-        waiting = [peer for peer in self.peers.values() if not peer.owner]  # the oldest first
-        if len(waiting) >= MAX_UNPROVEN:
-            self._drop(waiting[0])
-        if len(self.peers) >= MAX_CONNECTIONS:
-            sock.close()
-            return
+        for _ in range(ACCEPTS):
+            try:
+                sock, address = server.accept()
+            except OSError:
+                return  # nobody else, or no descriptor left for him
+            self._welcome(sock, str(address[0]))
+
+    def _welcome(self, sock: socket.socket, address: str) -> None:
+        if sum(map(len, self.strangers.values())) >= MAX_STRANGERS:
+            most = max(self.strangers.values(), key=len)
+            self._drop(next(iter(most.values())))
         sock.setblocking(False)
-        peer = _Peer(sock, secrets.token_hex(16), time.monotonic())
-        self.peers[sock] = peer
+        peer = _Peer(sock, address, secrets.token_hex(16), time.monotonic())
+        self.peers[sock] = self.strangers.setdefault(address, {})[sock] = peer
         self.selector.register(sock, selectors.EVENT_READ, self._read)
         self._say(peer, f"{wire.GREETING} {peer.nonce}")
+        if sock in self.peers:
+            self._read(sock)  # who knocks has done so before anybody else could take his place
+
+    def _knock(self, peer: _Peer, rest: str) -> None:
+        """A first line that shows the token. It opens nothing: the connection has yet to prove that it is no replay."""
+        said = wire.knocks(rest, self.token)
+        if not said or said in self.heard:
+            self.refused.tell()
+            self._drop(peer)
+            return
+        self.heard[said] = None
+        if len(self.heard) > MAX_HEARD:
+            del self.heard[next(iter(self.heard))]
+        if len(self.knocked) >= MAX_KNOCKED:
+            self._drop(next(iter(self.knocked.values())))
+        self._forget(peer)
+        peer.knocked = True
+        self.knocked[peer.sock] = peer
+
+    def _forget(self, peer: _Peer) -> None:
+        """It is among those that have not proved anything no more."""
+        self.knocked.pop(peer.sock, None)
+        of_address = self.strangers.get(peer.address, {})
+        of_address.pop(peer.sock, None)
+        if not of_address:
+            self.strangers.pop(peer.address, None)
 
     def _say(self, peer: _Peer, line: str) -> None:
         try:
@@ -179,6 +222,7 @@ class Agent:
     def _drop(self, peer: _Peer) -> None:
         if self.peers.pop(peer.sock, None) is None:
             return
+        self._forget(peer)
         self.selector.unregister(peer.sock)
         peer.sock.close()
         if peer.owner and not any(other.owner for other in self.peers.values()):
@@ -217,14 +261,18 @@ class Agent:
 
     def _line(self, peer: _Peer, line: str) -> None:
         word, _, rest = line.partition(" ")
-        if not peer.owner:
-            if word == "owner" and wire.proves(rest, self.token, "owner", peer.nonce):
+        if word == "knock" and not peer.owner and not peer.knocked:
+            self._knock(peer, rest)
+        elif not peer.owner:
+            owners = sum(other.owner for other in self.peers.values())
+            if word == "owner" and owners < MAX_CONNECTIONS and wire.proves(rest, self.token, "owner", peer.nonce):
+                self._forget(peer)
                 peer.owner = True
                 self.expiry.heard()
                 self._say(peer, f"welcome {self._until()} {wire.proof(self.token, 'agent', peer.nonce)}")
                 self._announce(peer)
             else:
-                print("refused a connection without the token", file=sys.stderr, flush=True)
+                self.refused.tell()
                 self._drop(peer)
         elif word == "alive":
             self.expiry.heard()
@@ -256,12 +304,15 @@ class Agent:
             self._read_deadline()
             self.ending = self.ending or self.expiry.over()
             late = time.monotonic() - UNPROVEN_S
-            for peer in [p for p in self.peers.values() if not p.owner and p.since < late]:
-                self._drop(peer)
+            for waiting in (*self.strangers.values(), self.knocked):
+                for peer in [one for one in waiting.values() if one.since < late]:
+                    self._drop(peer)
+            self.refused.look()
 
     def finish(self) -> None:
         """Tell the owner why, and end the engine's server with all its children."""
         assert self.ending is not None
+        self.refused.look(last=True)
         (self.runtime / "reason").write_text(self.ending.words + "\n")
         for peer in [p for p in self.peers.values() if p.owner]:
             self._say(peer, f"end {self.ending.code.value} {self.ending.words}")

@@ -55,6 +55,8 @@ class LeaseEndpoint:
     where: str = "client"
     #: What carries the bytes between its program and the engine.
     transport: str = "tcp"
+    #: Whether its agent wants to hear first who comes (wire.knock); those of older releases do not.
+    knock: bool = False
 
     @property
     def server(self) -> Server:

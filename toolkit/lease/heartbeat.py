@@ -13,6 +13,8 @@ from toolkit.lease.wire import EndCode, Ending, IdleNotice, Notice
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
+#: How often the first connection is tried: others may crowd the port.
+FIRST_TRIES = 3
 #: An agent answers each beat; after so many without an answer the connection is dead, though nothing closed it.
 BEATS_LOST = 3
 
@@ -29,6 +31,8 @@ class _Connection:
         self._waiting: list[str] = []
         self.sock = socket.create_connection((endpoint.address, endpoint.agent_port), timeout=CONNECT_S)
         try:
+            if endpoint.knock:
+                self.send(wire.knock(endpoint.token))
             nonce = wire.nonce_of(self.line())
             self.send(f"owner {wire.proof(endpoint.token, 'owner', nonce)}")
             words = self.line().split()
@@ -72,10 +76,15 @@ class Keeper(threading.Thread):
 
     def _first(self) -> _Connection:
         where = f"{self.endpoint.node} ({self.endpoint.address}:{self.endpoint.agent_port})"
-        try:
-            return _Connection(self.endpoint)
-        except (OSError, _Gone) as fault:
-            raise LeaseError(f"the lease's agent on {where} does not answer: {fault}", Exit.RETRY) from None
+        for last in [False] * (FIRST_TRIES - 1) + [True]:
+            try:
+                return _Connection(self.endpoint)
+            except (OSError, _Gone) as fault:
+                if last or isinstance(fault, ConnectionRefusedError):
+                    words = f"the lease's agent on {where} does not answer: {fault}"
+                    raise LeaseError(words, Exit.RETRY) from None
+                time.sleep(RETRY_S)
+        raise AssertionError
 
     def _beat(self) -> None:
         """Speak and listen until the connection breaks or the lease ends."""

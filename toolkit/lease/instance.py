@@ -267,6 +267,7 @@ def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, An
     return {
         **{key: instance[key] for key in told},
         "transport": instance.get("transport", "tcp"),
+        "knock": True,
         "node": node,
         "token": token,
         "heartbeat_s": instance["heartbeat_s"],

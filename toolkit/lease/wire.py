@@ -1,6 +1,8 @@
 """The owner's connection to a lease's agent: who speaks proves that he has the token, and never sends it.
 
-Both sides send lines of ASCII. Agent: `elastic-ai-lease 2 NONCE`. Owner: `owner ANSWER`, where ANSWER is
+Both sides send lines of ASCII. Owner, before anything is said to him: `knock NUMBER MAC`, where MAC is
+HMAC-SHA256(token, "knock:" + NUMBER) and NUMBER is never used again, so that he has a place that no stranger takes; it
+proves nothing else. Agent: `elastic-ai-lease 2 NONCE`. Owner: `owner ANSWER`, where ANSWER is
 HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE),
 so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
 seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it learns that the lease ends
@@ -14,6 +16,7 @@ import hashlib
 import hmac
 import json
 import re
+import secrets
 from dataclasses import dataclass
 from enum import Enum
 
@@ -134,6 +137,18 @@ def proof(token: str, side: str, nonce: str) -> str:
 def proves(answer: str, token: str, side: str, nonce: str) -> bool:
     """Whether `answer` is that proof, compared in constant time."""
     return hmac.compare_digest(answer.encode(), proof(token, side, nonce).encode())
+
+
+def knock(token: str) -> str:
+    """The owner's first line, another one each time."""
+    number = secrets.token_hex(16)
+    return f"knock {number} {proof(token, 'knock', number)}"
+
+
+def knocks(rest: str, token: str) -> str:
+    """The number of a knock by what follows `knock`, "" where it does not show the token."""
+    number, _, shown = rest.partition(" ")
+    return number if _NONCE.fullmatch(number) and proves(shown, token, "knock", number) else ""
 
 
 def nonce_of(greeting: str) -> str:

@@ -23,9 +23,25 @@ static struct waiting {
     struct hello hello;
 } waiting[MAX_WAITING]; /* the oldest first */
 static int count;
+static double now;
+
+/* Who has no token may come as often as he likes: so many of him are told in so many seconds, and how many were not. */
+#define TOLD 200
+#define TOLD_S 10.0
+
+void door_refused(const char *peer, const char *why) {
+    static double since_s;
+    static unsigned long told, left_out;
+    if (!since_s || now - since_s >= TOLD_S) {
+        if (left_out) report("{\"event\": \"refused\", \"left_out\": %lu}", left_out);
+        since_s = now, told = left_out = 0;
+    }
+    if (told++ < TOLD) report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%s\"}", peer, why);
+    else left_out++;
+}
 
 static void refused(const struct waiting *w, const char *why) {
-    report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%s\"}", w->peer, why);
+    door_refused(w->peer, why);
 }
 
 /* Takes entry i out; its descriptor stays open. */
@@ -53,6 +69,7 @@ static void make_room(void) {
 }
 
 void door_open(int fd, const struct in6_addr *address, const char *peer, double now_s) {
+    now = now_s;
     if (count == MAX_WAITING) make_room();
     struct waiting *w = &waiting[count++];
     *w = (struct waiting){.fd = fd, .until_s = now_s + TOKEN_S, .address = *address};
@@ -100,6 +117,7 @@ static enum seen look(struct waiting *w, int *session) {
 }
 
 int door_proven(double now_s, char peer[INET6_ADDRSTRLEN], int *session) {
+    now = now_s;
     for (int i = 0; i < count;) {
         struct waiting *w = &waiting[i];
         int fd = w->fd;

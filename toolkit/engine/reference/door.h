@@ -19,6 +19,8 @@ double door_until_s(void);
 /* Reads what has come, and closes what is late or wrong, with the reason to its client. A connection that has shown
  * the token: its descriptor, and who it is; -1: no (more) such. *session: -1, or that whose ticket it has shown. */
 int door_proven(double now_s, char peer[INET6_ADDRSTRLEN], int *session);
+/* Tells of a connection that was refused, within bounds. */
+void door_refused(const char *peer, const char *why);
 /* In a child: closes the others, and forgets what they said, and the token. */
 void door_leave(void);
 

@@ -5,6 +5,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -28,6 +30,8 @@
 #include "verbs.h"
 
 #define ACCEPTS 64 /* connections between two looks at children and signals */
+#define BACKLOG 4096
+#define DEFER_S 1
 
 static pid_t children[MAX_CHILDREN]; /* 0: free */
 
@@ -72,7 +76,9 @@ static int listen_on(int *port) {
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     if (fd < 0) fail("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 256)) fail(options.bind);
+    /* A client speaks first: who says nothing does not come as far as here for a while, and takes nobody's place. */
+    if (setsockopt(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){DEFER_S}, sizeof(int))) fail("TCP_DEFER_ACCEPT");
+    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, BACKLOG)) fail(options.bind);
     freeaddrinfo(found);
     struct sockaddr_storage at;
     socklen_t size = sizeof at;
@@ -173,7 +179,7 @@ static bool accept_one(int listener) {
     if (allowed(&address)) {
         door_open(fd, &address, peer, now_s());
     } else {
-        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
+        door_refused(peer, "address not allowed");
         close(fd);
     }
     return true;
