@@ -60,6 +60,10 @@ Name = Annotated[str, Field(pattern=_NAME)]
 Login = Annotated[str, Field(pattern=_ACCOUNT_NAME)]
 
 
+#: Jobs of one user that Slurm's controller keeps, where the policy says nothing else.
+MAX_SUBMITTED = 1000
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, arbitrary_types_allowed=True)
 
@@ -77,7 +81,8 @@ class UserClass(_Model):
 
     `classes` None = all classes of GPUs. `max_gpus` holds for all of them together, `max_gpus_per_user` for each, whole
     GPUs and fractions added up. `max_hours` is the longest lease. A higher `priority` (0 to 1000) goes first.
-    `idle_minutes` as of a class of GPU; the shorter holds.
+    `idle_minutes` as of a class of GPU; the shorter holds. `max_submitted`: how many jobs of each wait or run at a time,
+    each part of a lease one: Slurm's controller has room for 10,000 of all users.
     `preempts` names classes of users whose leases end where these need the GPUs.
     """
 
@@ -86,6 +91,7 @@ class UserClass(_Model):
     classes: tuple[Name, ...] | None = Field(default=None, strict=False, min_length=1)
     max_gpus: Gpus | None = None
     max_gpus_per_user: Gpus | None = None
+    max_submitted: int = Field(default=MAX_SUBMITTED, ge=1)
     max_hours: float | None = Field(default=None, gt=0, strict=False)
     idle_minutes: float | None = Field(default=None, ge=LEAST_IDLE_MINUTES, strict=False)
     priority: int = Field(default=0, ge=0, le=1000)

@@ -81,6 +81,7 @@ def _qos(pool: Any, name: str, shards: int) -> dict[str, str]:
         "Priority": str(users.priority),
         "GrpTRES": f"billing={int(users.max_gpus * shards) if users.max_gpus else -1}",
         "MaxTRESPerUser": f"billing={int(users.max_gpus_per_user * shards) if users.max_gpus_per_user else -1}",
+        "MaxSubmitJobsPerUser": str(users.max_submitted),
         "MaxWall": _clock(_minutes(users.max_hours)) if users.max_hours else "-1",
         "GraceTime": str(pool.preemption.grace_s),
         "Preempt": ",".join(users.preempts),

@@ -29,13 +29,14 @@ def test_clients_of_mps_are_seen_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -
     class Driver:
         nvmlDeviceGetUUID = None
         nvmlDeviceGetComputeRunningProcesses_v3 = staticmethod(lists(7, 8))
+        nvmlDeviceGetGraphicsRunningProcesses_v2 = staticmethod(lists(10))
         nvmlDeviceGetMPSComputeRunningProcesses_v2 = staticmethod(lists(8, 9))
 
     monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
     monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
     monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
     monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
-    assert nvml.processes() == {"GPU-0": [7, 8, 9]}
+    assert nvml.processes() == {"GPU-0": [7, 8, 9, 10]}
 
 
 @pytest.mark.parametrize(
@@ -67,3 +68,42 @@ def test_multiprocessors_follow_from_cores_by_generation(
         nvmlDeviceGetCudaComputeCapability = staticmethod(told)
 
     assert nvml._sm_count(Driver, nvml.ctypes.c_void_p()) == sms
+
+
+def test_a_driver_whose_third_version_is_another_structure_is_asked_for_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R535 up to .86: each entry of _v3 has 32 bytes there, and the second process would be read out of the first."""
+
+    class Driver:
+        nvmlDeviceGetUUID = None
+        nvmlDeviceGetComputeRunningProcesses_v2 = staticmethod(lists(7, 8))
+
+        @staticmethod
+        def nvmlDeviceGetComputeRunningProcesses_v3(*_args: object) -> int:  # noqa: N802 - NVML's name
+            raise AssertionError("asked in a version that has two structures")
+
+    monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
+    monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
+    monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
+    monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
+    assert nvml.processes() == {"GPU-0": [7, 8]}
+
+
+def test_more_processes_than_there_was_room_for_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user with many small programs must not hide one of them: an end would not see it."""
+    rooms = []
+
+    def query(handle: object, count: Any, infos: Any) -> int:
+        rooms.append(count._obj.value)
+        return 7 if count._obj.value < 300 else lists(*range(1, 301))(handle, count, infos)
+
+    class Driver:
+        nvmlDeviceGetUUID = None
+        nvmlDeviceGetComputeRunningProcesses_v2 = staticmethod(query)
+
+    monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
+    monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
+    monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
+    monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
+    assert (len(nvml.processes()["GPU-0"]), rooms) == (300, [256, 4096])

@@ -136,6 +136,40 @@ def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monke
     assert unit.device_files(emulated, dev) == []
 
 
+def test_a_home_is_the_units_own_and_bounded(host: FakeHost) -> None:
+    instance.start(host, job(), host.serve())
+    data = host.systemd.units["41"]
+    given = unit.properties(data, Path("/run/elastic-ai/leases/41"))
+    (home,) = [value for value in given if value.startswith("TemporaryFileSystem=")]
+    size = data["memory_bytes"] // 8
+    assert home == f"TemporaryFileSystem=/run/elastic-ai-home:size={size},mode=1777,nosuid,nodev"
+    told = unit.home_environment(data["memory_bytes"])
+    assert told["HOME"] == "/run/elastic-ai-home"
+    assert told["CUDA_CACHE_PATH"].startswith(told["HOME"])
+    assert 0 < int(told["CUDA_CACHE_MAXSIZE"]) < size, "the driver stops before it is full"
+    assert unit.home_bytes(1 << 40) == unit.MOST_HOME_BYTES
+
+
+def test_a_call_that_nobody_foresaw_ends_no_lease(host: FakeHost) -> None:
+    """Without a number of an error the filter's answer is a signal that kills."""
+    for conf in (host.serve(), host.serve(enforcement="mps", mps_pipe=str(host.folder))):
+        host.systemd.units.clear()
+        instance.end_instance(host, "41")
+        instance.start(host, job(), conf)
+        given = unit.properties(host.systemd.units["41"], Path("/x"))
+        assert "SystemCallErrorNumber=EPERM" in given
+        assert any(value.startswith("SystemCallFilter=") for value in given)
+
+
+def test_every_filter_of_system_calls_answers_with_an_error() -> None:
+    """Of all units that the project writes."""
+    root = Path(__file__).parents[2]
+    for path in (*(root / "roles").rglob("*"), *(root / "toolkit").rglob("*.py")):
+        if path.is_file() and path.suffix in (".py", ".j2", ".yml", ".service", ".conf"):
+            text = path.read_text(errors="replace")
+            assert ("SystemCallFilter=" in text) <= ("SystemCallErrorNumber=" in text), path
+
+
 def test_under_mps_all_engines_are_one_users_and_none_reads_anothers_memory(host: FakeHost) -> None:
     instance.start(host, job(), host.serve(enforcement="mps", mps_pipe=str(host.folder)))
     given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))

@@ -34,7 +34,13 @@ POOL: dict[str, Any] = {
             "preempts": ["teaching"],
             "max_hours": 24,
         },
-        "teaching": {"users": ["ben"], "classes": ["v100"], "max_gpus_per_user": "1/7", "max_hours": 0.5},
+        "teaching": {
+            "users": ["ben"],
+            "classes": ["v100"],
+            "max_gpus_per_user": "1/7",
+            "max_hours": 0.5,
+            "max_submitted": 20,
+        },
     },
     "reservations": {"course": {"for": ["teaching"], "class": "v100", "nodes": ["gpu1"], "from": "08:00", "hours": 4}},
     "preemption": {"after_minutes": 30, "grace_s": 60},
@@ -74,6 +80,12 @@ def test_limits_count_whole_gpus_and_parts_alike() -> None:
     assert (qos["teaching"]["GrpTRES"], qos["teaching"]["MaxTRESPerUser"]) == ("billing=-1", "billing=20")
     assert (qos["teaching"]["MaxWall"], qos["research"]["MaxWall"]) == ("0-00:30:00", "1-00:00:00")
     assert qos["research"]["Preempt"] == "teaching"
+
+
+def test_one_user_does_not_fill_the_controller() -> None:
+    """It keeps 10,000 jobs of all users, held ones too; where the policy says nothing each may have a tenth."""
+    qos = {name: entry["qos"] for name, entry in policy(POOL, CLUSTER, 140, "/x")["sync"]["classes"].items()}
+    assert [qos[name]["MaxSubmitJobsPerUser"] for name in ("research", "teaching")] == ["1000", "20"]
 
 
 def test_ansibles_own_kind_of_text_is_text() -> None:
@@ -181,9 +193,9 @@ class Slurm:
 
 
 QOS_ROWS = [
-    "normal|Normal QOS default|0|||||||",
-    "research|elastic-ai|0|billing=1120|billing=350|1-00:00:00|00:01:00|teaching|DenyOnLimit",
-    "teaching|elastic-ai|0||billing=20|00:30:00|00:01:00||DenyOnLimit",
+    "normal|Normal QOS default|0||||||||",
+    "research|elastic-ai|0|billing=1120|billing=350|1000|1-00:00:00|00:01:00|teaching|DenyOnLimit",
+    "teaching|elastic-ai|0||billing=20|20|00:30:00|00:01:00||DenyOnLimit",
 ]
 IN_LINE: dict[str, list[str]] = {
     "qos": QOS_ROWS,

@@ -149,6 +149,7 @@ class Sync:
             "Priority",
             "GrpTRES",
             "MaxTRESPU",
+            "MaxSubmitJobsPerUser",
             "MaxWall",
             "GraceTime",
             "Preempt",
