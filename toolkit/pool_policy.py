@@ -81,7 +81,7 @@ class UserClass(_Model):
 
     `classes` None = all classes of GPUs. `max_gpus` holds for all of them together, `max_gpus_per_user` for each, whole
     GPUs and fractions added up. `max_hours` is the longest lease. A higher `priority` (0 to 1000) goes first.
-    `idle_minutes` as of a class of GPU; the shorter holds. `max_submitted`: how many jobs of each wait or run at a time,
+    `idle_minutes` as of a class of GPU; the shorter holds. `max_submitted`: how many jobs of each wait or run at once,
     each part of a lease one: Slurm's controller has room for 10,000 of all users.
     `preempts` names classes of users whose leases end where these need the GPUs.
     """

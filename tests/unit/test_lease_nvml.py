@@ -80,7 +80,7 @@ def test_a_driver_whose_third_version_is_another_structure_is_asked_for_the_seco
         nvmlDeviceGetComputeRunningProcesses_v2 = staticmethod(lists(7, 8))
 
         @staticmethod
-        def nvmlDeviceGetComputeRunningProcesses_v3(*_args: object) -> int:  # noqa: N802 - NVML's name
+        def nvmlDeviceGetComputeRunningProcesses_v3(*_args: object) -> int:
             raise AssertionError("asked in a version that has two structures")
 
     monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))

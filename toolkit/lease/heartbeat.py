@@ -23,6 +23,10 @@ class _Gone(Exception):
     """The agent closed the connection, or it broke."""
 
 
+class _Impostor(_Gone):
+    """Who answers does not know the lease."""
+
+
 class _Connection:
     """One proved connection to one agent."""
 
@@ -38,7 +42,7 @@ class _Connection:
             words = self.line().split()
             known = len(words) == 3 and words[0] == "welcome"
             if not nonce or not known or not wire.proves(words[2], endpoint.token, "agent", nonce):
-                raise _Gone("the agent does not know this lease")
+                raise _Impostor("the agent does not know this lease")
         except BaseException:
             self.sock.close()
             raise
@@ -80,7 +84,7 @@ class Keeper(threading.Thread):
             try:
                 return _Connection(self.endpoint)
             except (OSError, _Gone) as fault:
-                if last or isinstance(fault, ConnectionRefusedError):
+                if last or isinstance(fault, (ConnectionRefusedError, _Impostor)):
                     words = f"the lease's agent on {where} does not answer: {fault}"
                     raise LeaseError(words, Exit.RETRY) from None
                 time.sleep(RETRY_S)
