@@ -17,6 +17,7 @@ from toolkit.scan.contact import Login
 from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
+from validation.gpus import memory_rate
 
 gpu = load("plugins/plugin_utils/gpu.py")
 preflight = load("plugins/plugin_utils/preflight.py")
@@ -166,3 +167,19 @@ def test_a_reading_of_nodes_says_ids_that_it_does_not_know() -> None:
     assert "GPUs with PCI id 0x2399 are not in this release's table of models" in node.checks
     (node,) = proposed({"device": "0x25b6", "subsystem": "0x14a9"}).nodes
     assert node.bom["gpu_model"] == "A16"
+
+
+#: Names as the driver has them (NVIDIA's open-gpu-kernel-modules, table of products), GB/s of the data sheets.
+RATES = {
+    "NVIDIA A800-SXM4-80GB": 2039, "NVIDIA A800 80GB PCIe": 1935, "NVIDIA A800-SXM4-40GB": 1555, "NVIDIA A30": 933,
+    "NVIDIA A10": 600, "NVIDIA A2": 200, "NVIDIA A16": 200, "NVIDIA A40": 696, "NVIDIA L20": 864, "NVIDIA L4": 300,
+    "NVIDIA L40S": 864, "NVIDIA H20": 4000, "NVIDIA H800": 3350, "NVIDIA H800 PCIe": 2039, "NVIDIA H200": 4800,
+    "NVIDIA H200 NVL": 4800, "NVIDIA RTX PRO 6000 Blackwell Server Edition": 1597,
+    "NVIDIA A10G": None, "NVIDIA A100X": None, "NVIDIA H20-3e": None, "NVIDIA GB10": None, "NVIDIA L2": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RATES)
+def test_a_memory_rate_is_of_its_model_alone(name: str) -> None:
+    found = memory_rate(name)
+    assert (found.gb_s if found else None) == RATES[name]
