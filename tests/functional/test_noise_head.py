@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import testinfra  # type: ignore[import-untyped]
 
 from tests.support.run_case import topology
 from tests.support.sshd import NEEDED, host_line, serving
@@ -17,6 +18,7 @@ from toolkit.node.head import Head, answers
 from toolkit.scan import contact
 from toolkit.scan.answer import Answer
 from validation import bounded
+from validation.asbuilt.quiet import between_marks
 from validation.model import Node
 
 pytestmark = NEEDED
@@ -113,3 +115,18 @@ def test_what_a_node_prints_without_an_end_is_one_error(folder: Path, monkeypatc
 def test_a_silent_node_is_told_with_the_limit_that_holds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contact, "ANSWER_TIMEOUT_S", 1.0)
     assert read(folder, SILENT) == contact.Trouble("the reading program did not end within 1 s")
+
+
+def test_a_check_of_a_noisy_node_gets_its_commands_answer_alone(folder: Path) -> None:
+    known = f"-o UserKnownHostsFile={folder / 'known_hosts'} -o StrictHostKeyChecking=yes"
+    host = testinfra.get_host(
+        f"ssh://root@127.0.0.2:{PORT}", ssh_identity_file=str(folder / "user"), ssh_extra_args=known
+    )
+    assert host.check_output("printf %s", "a 'b'") != "a 'b'", "the node is noisy"
+    between_marks(host.backend)
+    between_marks(host.backend)
+    assert host.check_output("printf %s", "a 'b'") == "a 'b'"
+    assert host.run("echo x; exit 3").rc == 3
+    assert host.run("echo x; exit 3").command == b"echo x; exit 3"
+    assert host.file("/etc/passwd").contains("root")
+    assert host.user("root").uid == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from testinfra.utils.ansible_runner import AnsibleRunner  # type: ignore[import-untyped]
 
+from validation.asbuilt.quiet import between_marks
 from validation.asbuilt.resolved import resolved
 from validation.asbuilt.site import Host, Site
 from validation.checks import GROUPS, checks_of
@@ -17,6 +18,8 @@ from validation.parsers.asbuilt import COULD_NOT_RUN
 _FOLDER = Path(__file__).resolve().parent
 _answered: dict[str, str] = {}
 """Node -> why no command can be run on it, "" where one could."""
+_noisy: set[str] = set()
+"""Nodes whose login files print something beside what a command prints."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,12 +66,15 @@ def _reached(host: Host) -> None:
     name = host.backend.get_pytest_id()
     if name not in _answered:
         try:
-            host.run_expect([0], "true")
+            if host.run_expect([0], "true").stdout:
+                _noisy.add(name)
             _answered[name] = ""
         except (RuntimeError, AssertionError) as fault:
             _answered[name] = f"no command can be run on it: {' '.join(str(fault).split())}"[:300]
     if _answered[name]:
         raise ConnectionError(_answered[name])
+    if name in _noisy:
+        between_marks(host.backend)
 
 
 @pytest.fixture(scope="module")
