@@ -70,6 +70,20 @@ def pdf_bytes(html: str) -> bytes:
             gc.enable()
 
 
+def _documents_of(page: Any) -> list[Any]:
+    """The documents that a page lays out from now on: when they are written, they know which fonts they took."""
+    found: list[Any] = []
+    lay_out = getattr(page, "render", None)
+
+    def noted(*how: Any, **more: Any) -> Any:
+        found.append(lay_out(*how, **more))  # type: ignore[misc]
+        return found[-1]
+
+    if lay_out is not None:
+        page.render = noted
+    return found
+
+
 def _laid_out(weasyprint: Any, html: str) -> bytes:
     for name in ("weasyprint", "fontTools"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # it reports each rule that is for browsers only
@@ -78,10 +92,9 @@ def _laid_out(weasyprint: Any, html: str) -> bytes:
         # a matrix has ten thousand elements, which need no style sheet: as images they take a third of the time
         html = re.sub(r"<svg\b[^>]*>.*?</svg>", _as_image, html, flags=re.DOTALL)
         page = weasyprint.HTML(string=with_breaks(html), base_url=None, url_fetcher=inside)
-        # laid out first and then written, so that it can be asked which fonts it took
-        document = page.render(pdf_tags=True) if hasattr(page, "render") else page
-        pdf = bytes(document.write_pdf(pdf_tags=True))
-        pdf_record.note(pdf, weasyprint, document)
+        documents = _documents_of(page)
+        pdf = bytes(page.write_pdf(pdf_tags=True))
+        pdf_record.note(pdf, weasyprint, documents[-1] if documents else None)
         return pdf
     except Exception as fault:  # whatever goes wrong in there, the other formats are still to be written
         words = f"{type(fault).__name__}: {fault}".partition("\n")[0].rstrip(": ")
