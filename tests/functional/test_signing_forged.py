@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import zlib
 from collections.abc import Callable
@@ -27,9 +28,11 @@ from validation import load
 from validation.load import ConfigError, read_bytes
 from validation.profile import Profile
 from validation.report.formats import write_formats
+from validation.report.pdf_record import PdfRecord, remember
 from validation.rules import rules_of
 from validation.runfiles import RunFiles
-from validation.signing import bundle, pack, ssh
+from validation.signing import again, bundle, pack, ssh
+from validation.signing.pdf_words import differences
 from validation.signing.signatures import Span
 from validation.signing.statement import read_statement
 from validation.signing.verify import Verification, verify
@@ -382,11 +385,11 @@ def test_one_person_with_two_keys_is_one_signer(
 def test_one_key_under_two_names_is_one_signer(run: Path, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     (path,) = (run / "signatures").glob("01-*.txt")
     said = read_statement(path.read_text(), path.name)
-    again = replace(said, name="B. Other", company="Bank")
+    other = replace(said, name="B. Other", company="Bank")
     second = path.with_name("02-b-other.txt")
-    second.write_text(again.text())
+    second.write_text(other.text())
     key = ssh.read_key(made[1])
-    second.with_name(f"{second.name}.sig").write_bytes(ssh.sign(key, again.namespace, again.text().encode()))
+    second.with_name(f"{second.name}.sig").write_bytes(ssh.sign(key, other.namespace, other.text().encode()))
     both = allow(allow(tmp_path / "names", made[1]), made[1], "b@example.com")
     for allowed in (None, made[2], both):
         found = verify(run, allowed)
@@ -482,3 +485,64 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(load, "MAX_YAML_BYTES", 1000)
     with pytest.raises(ConfigError, match="which no such file has"):
         load.load_yaml(path, Profile)
+
+
+FONTS = Path("/usr/share/fonts/truetype")
+LOOK = """
+import sys
+from pathlib import Path
+from validation.report.pdf import pdf_bytes
+from validation.report.pdf_record import record_of
+pdf = pdf_bytes(Path(sys.argv[1]).read_text())
+Path(sys.argv[2]).write_bytes(pdf)
+Path(sys.argv[3]).write_bytes(record_of(pdf).text())
+"""
+PAGE = """<html><head><style>body {{ font-family: 'Liberation Sans', 'DejaVu Sans' }}</style></head><body>
+<h1>Validation report</h1><p>{}</p><p>Outcome: {}. {}</p></body></html>"""
+
+
+def laid_out(folder: Path, words: str, fonts: str = "") -> tuple[bytes, bytes]:
+    """A PDF by the real library and its record, in a process of its own, with the fonts of one folder alone."""
+    folder.mkdir()
+    (folder / "page.html").write_text(PAGE.format("how a site was measured, in many words " * 60, words, "x" * 300))
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    if fonts:
+        conf = (
+            f'<?xml version="1.0"?><fontconfig><dir>{FONTS / fonts}</dir><cachedir>{folder}/c</cachedir></fontconfig>'
+        )
+        (folder / "fonts.conf").write_text(conf)
+        environment["FONTCONFIG_FILE"] = str(folder / "fonts.conf")
+    files = [folder / name for name in ("page.html", "page.pdf", "page.json")]
+    subprocess.run([sys.executable, "-c", LOOK, *files], env=environment, check=True, cwd=folder)
+    return files[1].read_bytes(), files[2].read_bytes()
+
+
+@pytest.mark.skipif(not all((FONTS / name).is_dir() for name in ("dejavu", "liberation")), reason="fonts are missing")
+def test_with_other_fonts_words_are_compared_and_nothing_is_verified(tmp_path: Path) -> None:
+    mine, record = laid_out(tmp_path / "mine", "REJECTED")
+    assert laid_out(tmp_path / "again", "REJECTED")[0] == mine, "the same machine gives the same bytes"
+    theirs, other = laid_out(tmp_path / "theirs", "REJECTED", "dejavu")
+    forged, forged_record = laid_out(tmp_path / "forged", "ACCEPTED", "dejavu")
+    assert theirs != mine
+    here = PdfRecord.model_validate_json(record)
+    remember(here)
+    run = tmp_path / "run"
+    run.mkdir()
+    for stands, said, faults, open_ in (
+        (mine, record, "", ""),
+        (theirs, other, "", "this machine lacks what it was made with: font DejaVu-Sans"),
+        (forged, forged_record, "says what the data of the run do not give: 'ACCEPTED.'", ""),
+        (forged.replace(b"%%EOF", b"%%EOF\n"), record, "speaks of another report.pdf than the one that is there", ""),
+    ):
+        (run / "report-pdf.json").write_bytes(said)
+        wrong, unchecked = again._pdf(run, stands, mine, True)
+        assert faults in " ".join(wrong)
+        assert open_ in " ".join(unchecked)
+        assert (bool(wrong), bool(unchecked)) == (bool(faults), bool(open_)), (wrong, unchecked)
+    edited = here.model_copy(update={"pdf_sha256": hashlib.sha256(forged).hexdigest()})
+    (run / "report-pdf.json").write_bytes(edited.text())
+    assert again._pdf(run, forged, mine, True)[0] == [
+        "report.pdf: is not what the data of the run give, by the same fonts and libraries; it was edited"
+    ]
+    script = theirs + b"\n9999 0 obj\n<</Type /Action/S /JavaScript/JS (app.alert(1))>>\nendobj\n"
+    assert "does or carries what no report does: JavaScript, JS" in " ".join(differences(script, mine))

@@ -61,6 +61,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
         return
     click.echo(statement.headline)
     click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")
+    click.echo(f"rules: {statement.rules}")
     for file in statement.allowed:
         click.echo(f"kept although it may contain a secret: {file}")
     click.echo(str(signed.path))

@@ -151,6 +151,11 @@ def tell(
         told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
     else:
         print_verdict(make_console(), run.info, verdict, run_dir, report)
+        from validation.report.documents import rules_of_run  # only here: templates and figures are slow to load
+
+        rules = rules_of_run(run)
+        if rules.other:
+            click.echo(f"rules: {rules.line()}")
     left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
         left_out += acceptance.write_report(run, ("pdf",)).left_out.values()

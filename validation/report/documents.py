@@ -75,6 +75,18 @@ class RunDocuments:
         return _virtual(self.topology, self.fabric, self.plan, self.results)
 
 
+def rules_of_run(run: RunFiles) -> Rules:
+    """The rules of a run directory."""
+    return rules_of(
+        run.info,
+        run.criteria,
+        run.reference,
+        run.fabric,
+        run.profile(run.criteria),
+        template_texts(run.folder / NAME, customer_of(run.folder)),
+    )
+
+
 def read_run(run: Path | RunFiles) -> RunDocuments:
     """Read and cross-check the documents of a run. Raises ConfigError (one line) for a damaged directory."""
     run = RunFiles.of(run)
