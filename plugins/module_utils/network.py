@@ -146,12 +146,15 @@ def matches(match: Pairs, link: Mapping[str, Any], driver: str) -> bool:
     return True
 
 
-def netplan_origin(name: str, root: Path) -> Path | None:
-    """The file of netplan that the definition `name` stands in."""
+def netplan_origin(name: str, root: Path) -> str:
+    """The files of netplan that the definition `name` stands in, "" without one: netplan merges them.
+
+    A file of the same name in a later folder stands for the one before.
+    """
     definition = re.compile(rf"(?:^\s+|[{{,]\s*)['\"]?{re.escape(name)}['\"]?\s*:", re.MULTILINE)
-    files = [file for folder in NETPLAN for file in sorted((root / folder).glob("*.yaml"))]
-    found = [file for file in files if definition.search(read(file))]
-    return found[-1] if found else None
+    files = {file.name: file for folder in NETPLAN for file in sorted((root / folder).glob("*.yaml"))}
+    found = [files[one] for one in sorted(files) if definition.search(read(files[one]))]
+    return ", ".join(f"/{file.relative_to(root)}" for file in found)
 
 
 def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[dict[str, Any]]:
@@ -175,11 +178,11 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
                 addresses=static, member_of="".join(values(network, *MASTERS)[:1]),
             )  # fmt: skip
             rendered = re.fullmatch(r"10-netplan-(.+)\.network", file.name)
-            origin = netplan_origin(rendered[1], root) if rendered else None
+            origin = netplan_origin(rendered[1], root) if rendered else ""
             if rendered:
                 said["manager"] = "netplan"
-            if origin is not None:
-                said["file"] = f"/{origin.relative_to(root)}"
+            if origin:
+                said["file"] = origin
             yield said
             break
 

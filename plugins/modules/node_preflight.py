@@ -77,13 +77,11 @@ SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032
 MOK_FILES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
 
 
-def read_os() -> dict[str, Any]:
-    """Operating system as os-release names it."""
-    release = dict(
-        line.replace('"', "").split("=", 1)
-        for line in Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
-        if "=" in line
-    )
+def read_os(file: Path = Path("/etc/os-release")) -> dict[str, Any]:
+    """Operating system as os-release names it: assignments of the shell, with either kind of quotes or none."""
+    lines = (line.strip() for line in file.read_text(encoding="utf-8").splitlines())
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    release = {key: value.strip().strip("\"'") for key, value in pairs}
     family = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
     return {"id": release.get("ID", "?"), "version": release.get("VERSION_ID", "?"), "rhel_like": "rhel" in family}
 

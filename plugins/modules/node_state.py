@@ -114,8 +114,8 @@ cmdline: {description: boot parameters of the running kernel, returned: always, 
 in_container: {description: whether the node is a container, returned: always, type: bool}
 modules_loadable: {description: whether modules of the running kernel can be loaded, returned: always, type: bool}
 modules: {description: loaded and version and available by module, returned: always, type: dict}
-pci: {description: address and vendor and device and class and numa_node and driver of each device and its subsystem,
-  returned: always, type: list}
+pci: {description: address and vendor and device and class and numa_node and driver of each device and its subsystem
+  and whether it is a virtual function, returned: always, type: list}
 users: {description: existence by user, returned: always, type: dict}
 reboot_hints: {description: packages that asked for a reboot, returned: always, type: list}
 """
@@ -305,6 +305,7 @@ def read_pci(sysfs: Path) -> list[dict[str, Any]]:
                 "device": word(path / "device"),
                 "class": word(path / "class"),
                 **({"subsystem": board} if board else {}),
+                **({"virtual": True} if (path / "physfn").exists() else {}),
                 "numa_node": int(node) if re.fullmatch(r"-?\d+", node) else -1,
                 "driver": driver.resolve().name if driver.exists() else "",
             }

@@ -67,6 +67,7 @@ def device_notes(observed: Json, wanted: Json) -> list[str]:
         and str(device["class"]).startswith(NETWORK)
         and device["device"] not in known()["nics"]
         and device["device"] not in known()["nics_virtual"]
+        and not device.get("virtual")
     ]
     if adapters and not observed["in_container"]:
         notes.append(

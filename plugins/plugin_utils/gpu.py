@@ -55,7 +55,7 @@ def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "numa_node": d["numa_node"],
         }
         for d in pci
-        if d["vendor"] == NVIDIA and d["class"].startswith(DISPLAY_CLASSES)
+        if d["vendor"] == NVIDIA and d["class"].startswith(DISPLAY_CLASSES) and not d.get("virtual")  # of vGPU hosts
     ]
 
 

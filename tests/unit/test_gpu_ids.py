@@ -18,6 +18,7 @@ from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
 from validation.gpus import memory_rate
+from validation.probes import facts, pcie
 
 gpu = load("plugins/plugin_utils/gpu.py")
 preflight = load("plugins/plugin_utils/preflight.py")
@@ -183,3 +184,26 @@ RATES = {
 def test_a_memory_rate_is_of_its_model_alone(name: str) -> None:
     found = memory_rate(name)
     assert (found.gb_s if found else None) == RATES[name]
+
+
+def test_a_virtual_function_of_a_gpu_is_no_gpu(tmp_path: Path) -> None:
+    """On the host of a vGPU, which gives parts of its GPUs to virtual machines; in one of these it is the GPU."""
+    for name in ("0000:3b:00.0", "0000:3b:00.4"):
+        folder = tmp_path / "bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        for key, value in (("vendor", "0x10de"), ("device", "0x20b5"), ("class", "0x030200"), ("numa_node", "0")):
+            (folder / key).write_text(f"{value}\n")
+    (tmp_path / "bus/pci/devices/0000:3b:00.4/physfn").symlink_to(tmp_path / "bus/pci/devices/0000:3b:00.0")
+    pci = load("plugins/modules/node_state.py").read_pci(tmp_path)
+    assert [one["address"] for one in gpu.gpu_list(pci)] == ["0000:3b:00.0"]
+    assert [card["address"] for card in pcie.collect([], tmp_path)] == ["0000:3b:00.0"]
+
+
+@pytest.mark.parametrize("quote", ['"', "'", ""])
+def test_a_system_is_known_by_its_name_in_every_quote(tmp_path: Path, quote: str) -> None:
+    values = {"ID": "rocky", "ID_LIKE": "rhel", "VERSION_ID": "9.4"}
+    text = "# NAME=x\nNAME='Rocky Linux'\n" + "".join(f"{k}={quote}{v}{quote} \n" for k, v in values.items())
+    (tmp_path / "os-release").write_text(text)
+    found = load("plugins/modules/node_preflight.py").read_os(tmp_path / "os-release")
+    assert found == {"id": "rocky", "version": "9.4", "rhel_like": True}
+    assert facts.operating_system(text) == "rocky 9.4"

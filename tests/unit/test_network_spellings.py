@@ -266,3 +266,15 @@ def test_the_file_of_netplan_is_named_in_every_style(tmp_path: Path, case: str) 
     }
     (found,) = claimed(tmp_path, files)
     assert (found["port"], found["manager"], found["file"]) == ("fab0", "netplan", "/etc/netplan/60-rail.yaml")
+
+
+def test_files_that_netplan_merges_are_all_named(tmp_path: Path) -> None:
+    files = {
+        "run/systemd/network/10-netplan-fab0.network": "[Match]\nName=fab0\n",
+        "etc/netplan/50-cloud-init.yaml": "network: {ethernets: {fab0: {dhcp4: true}}}\n",
+        "etc/netplan/60-rail.yaml": "network:\n  ethernets:\n    fab0:\n      mtu: 9000\n",
+        "lib/netplan/60-rail.yaml": "network: {}\n",
+        "etc/netplan/70-other.yaml": "network: {ethernets: {fab01: {}}}\n",
+    }
+    (found,) = claimed(tmp_path, files)
+    assert found["file"] == "/etc/netplan/50-cloud-init.yaml, /etc/netplan/60-rail.yaml"

@@ -83,8 +83,10 @@ def _say(*command: str) -> str:
 
 def operating_system(text: str) -> str:
     """`debian 12` from the contents of os-release."""
-    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    return f"{fields.get('ID', '')} {fields.get('VERSION_ID', '')}".replace('"', "").strip()
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    fields = {key: value.strip().strip("\"'") for key, value in pairs}
+    return f"{fields.get('ID', '')} {fields.get('VERSION_ID', '')}".strip()
 
 
 def fabric_port(name: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:

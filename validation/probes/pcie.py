@@ -123,6 +123,8 @@ def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:
         told = {**describe(function), **adapter(interface, function, sysfs)} if function else {}
         cards.append({"what": "nic", "interface": interface, **told})
     for path in sorted((sysfs / "bus" / "pci" / "devices").glob("*")):
+        if (path / "physfn").exists():  # a part of a GPU, which its host gives to a virtual machine
+            continue
         if read(path / "vendor") == GPU_VENDOR and read(path / "class").startswith(DISPLAY):
             cards.append({"what": "gpu", **describe(path.resolve())})
     return cards
