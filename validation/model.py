@@ -192,7 +192,11 @@ class Node(Model):
         return (self.bom.gpu_count or 0) + self.emulated_gpus
 
     def component(self, key: str, version: str) -> str:
-        """A component's version in words: of an operating system that is only shown, what it stands in over."""
+        """A component's version in words: of an operating system that is only shown, what it stands in over; of the
+        number of GPUs, what host memory stands in for.
+        """
+        if key == "gpu_count" and self.emulated_gpus:
+            return f"{version}, and {self.emulated_gpus} emulated"
         return f"{version} (stand-in over {self.os_stand_in})" if key == "os" and self.os_stand_in else version
 
     @property

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import planted
+from tests.support.counted import disagreements
 from tests.support.truth import SHAPES, Walked, accused, faults, judged, site
 from tests.support.warm import COMMAND_PATH, REPO, command
 from toolkit.lab.faults import FAULTS
@@ -143,6 +144,7 @@ def test_a_constructed_site_of_the_documents_is_accused_of_nothing(tmp_path: Pat
     assert list(accused(verdict, documents.topology)) == []
     assert [suspects(documents, c.id) for c in verdict.criteria if any(suspects(documents, c.id))] == []
     assert accusing(run) == []
+    assert disagreements(documents) == []
     for one in verdict.criteria:  # or two of them would be held against each other by their names
         subjects = [j.subject for j in one.judgements]
         assert len(subjects) == len(set(subjects)), one.id

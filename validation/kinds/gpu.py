@@ -24,11 +24,9 @@ def gpus_of(node: Node, topology: Topology) -> int | None:
     """How many GPUs a node is said to have, emulated ones of a lab too; 0 where nobody says; None where it has none."""
     if topology.here is not None:
         return topology.here.gpus or None
-    if node.emulated_gpus:
-        return node.emulated_gpus
-    if node.bom.gpu_count is None and "gpu_servers" in node.groups:
+    if node.bom.gpu_count is None and not node.emulated_gpus and "gpu_servers" in node.groups:
         return 0
-    return node.bom.gpu_count or None
+    return node.gpus or None
 
 
 def copies_asked(node: Node, gpus: int, quick: bool, emulated: bool = False) -> tuple[dict[str, Param], float]:

@@ -160,12 +160,13 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
 
 def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) -> list[Markup]:
     colour, thick = (ALARM, 3) if bad else (BLUE, 1.4)
-    slots = plural(node.bom.gpu_count, "GPU") if node.bom.gpu_count else "no GPU declared"
+    slots = plural(node.gpus, "emulated GPU" if node.emulated_gpus else "GPU") if node.gpus else "no GPU declared"
+    below = node.virtual_words if not node.emulated_gpus else f"{node.virtual_words}, {slots}"
     out = [
         rect(x, y, box, height, rx=4, fill=PAPER, stroke=colour, thick=thick),
         text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, font_weight=600),
         text(x + box / 2, y + 35, short(_role(node), box - 6, 10.5), 10.5, "middle", MUTED),
-        text(x + box / 2, y + 50, short(node.virtual_words or slots, box - 6, 10.5), 10.5, "middle", MUTED),
+        text(x + box / 2, y + 50, short(below or slots, box - 6, 10.5), 10.5, "middle", MUTED),
     ]
     return [*out, cross(x + box - 11, y + 11, 6)] if bad else out
 

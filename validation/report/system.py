@@ -195,7 +195,7 @@ def system(documents: RunDocuments) -> System:
     nodes = documents.topology.nodes
     names = [n.name for n in nodes]
     found = fact_texts(documents)
-    shown = {n.name: n for n in nodes if n.os_stand_in}
+    shown = {n.name: n for n in nodes if n.os_stand_in or n.emulated_gpus}
     for name in found.keys() & shown.keys():
         found[name] = {key: shown[name].component(key, text) for key, text in found[name].items()}
     materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
@@ -240,6 +240,8 @@ def _built(by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node])
         for part in filter(_worth_showing, parts):
             declared, found = (None if text is None else _text(text) for text in (part.declared, part.found))
             found = nodes[name].component(part.key, found) if found and name in nodes else found
+            if part.key == "gpu_count" and declared and name in nodes:
+                declared = nodes[name].component(part.key, declared)
             groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)
     order = {False: 0, None: 1, True: 2}
     return tuple(

@@ -94,7 +94,7 @@ def plan(request: Request) -> Part:
 
 def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
     size, repeat, count = VIRTUAL if any(n.virtual for n in (client, *servers)) else REAL
-    pairs = (sum(n.bom.gpu_count or n.slots for n in servers) + 1) ** 2
+    pairs = (sum(n.gpus or n.slots for n in servers) + 1) ** 2
     estimated = START_S + pairs * (repeat + 3) * (0.02 + size / 1e9) + pairs * count * 0.0005
     params: dict[str, Param] = {
         "servers": tuple(n.name for n in servers),
@@ -143,7 +143,7 @@ def _scale(request: Request, client: Node, servers: list[Node]) -> Measurement:
     nodes = (client, *servers)
     params = {"servers": tuple(n.name for n in servers), **_worlds(any(n.virtual for n in nodes))}
     jobs = int(str(params["turns"])) * (1 + len(prefixes(len(servers))))
-    gpus = sum(n.bom.gpu_count or n.slots for n in servers)
+    gpus = sum(n.gpus or n.slots for n in servers)
     estimated = START_S + jobs * (TRAIN_S + 0.5 * gpus)
     return _one(request, "remoting-scale", client.name, tuple(n.name for n in nodes), params, estimated)
 
