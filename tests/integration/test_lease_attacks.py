@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ import pytest
 from conftest import Lab
 from test_lease_server import IMAGE
 
+from tests.support.crowds import FLOODS
 from tests.support.lease_lab import left, run_as, shell, until
 
 DEVICES = "/dev/shm/elastic-ai-devices"
@@ -145,3 +147,24 @@ def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
         assert min(memory, cpus) > 0
     finally:
         shell(pool, "gpu1", "docker image rm -f elastic-ai-test:1; rm -f /dev/shm/none-*")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_stranger_on_the_owners_machine_keeps_nobody_out(pool: Lab) -> None:
+    """He has the owner's address, and connects as fast as he can to both ports of the lease."""
+    assert run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --hours 1 --json")[0] == 0
+    lease = shell(pool, "head", "squeue -h -n elastic-ai-lease -o %A").split()[0]
+    told = json.loads(shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/instance.json"))
+    unit = f"elastic-ai-lease@{lease}.service"
+    words = f"python3 -c {shlex.quote(FLOODS.replace('127.0.0.1', told['address']))}"
+    flood = "".join(f"{words} {told[port]} x & {words} {told[port]} '' & " for port in ("port", "agent_port"))
+    with ThreadPoolExecutor(1) as worker:
+        floods = worker.submit(run_as, pool, "bob", f"timeout 25 sh -c {shlex.quote(f'{flood}wait')}")
+        until(lambda: pool.processes("client1", "^python3 -c").count("import socket"), 4)
+        for _ in range(3):
+            code, out = run_as(pool, "alice", f"toolkit run --lease {lease} -- elastic-ai-copybench --json --bytes 1M")
+            assert code == 0, out
+        floods.result(60)
+    lines = int(shell(pool, "gpu1", f"journalctl -o cat -u {unit} | wc -l"))
+    assert lines < 1000, lines
+    assert run_as(pool, "alice", f"toolkit lease release {lease}")[0] == 0
