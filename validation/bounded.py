@@ -32,6 +32,8 @@ FILE_BYTES = 2048 * MIB
 """Of a file of a run or a site that is read whole: more than a fleet's results."""
 YAML_BYTES = 16 * MIB
 """The same of rules and settings, which people write."""
+LOG_BYTES = 256 * MIB
+"""Of the log of a deployment: a run over 1,000 nodes writes about 100 MiB."""
 KEPT_BYTES = 1 * MIB
 """Of what a program printed that printed too much: so much of its beginning is kept as evidence."""
 _CHUNK_BYTES = 1 << 16

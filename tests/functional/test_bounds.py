@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.local_launcher import LocalLauncher, execute
+from tests.support.node_modules import ROOT, load
 from tests.support.run_case import only, plan, processes_of, topology
 from validation import bounded
 from validation.execute import Remote, measure, remote
@@ -131,3 +132,20 @@ def test_a_tool_that_prints_without_an_end_is_ended_on_its_node(monkeypatch: pyt
     assert (late.returncode, late.stdout) == (-9, "")
     closed = tool.run_tool(["sh", "-c", "exec >&- 2>&-; exec sleep 79.5"], timeout_s=0.2)
     assert closed.returncode == -9
+
+
+@pytest.mark.parametrize("program", ["roles/monitoring/files/pool_metrics.py", "roles/slurm/files/pool_sync.py"])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_an_answer_of_slurm_without_an_end_is_ended_on_the_head(
+    program: str, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "roles/monitoring/files"))
+    module = load(program)
+    (tmp_path / "endless").write_text(f"#!/bin/sh\nexec yes bound-of-slurm {'>&2' if stream == 'stderr' else ''}\n")
+    (tmp_path / "endless").chmod(0o755)
+    monkeypatch.setattr(module, "MOST_BYTES", MOST)
+    with pytest.raises((subprocess.CalledProcessError, getattr(module, "Refused", OSError))) as fault:
+        module.ask(str(tmp_path / "endless"))
+    assert "printed more than 1 MiB and was ended" in f"{fault.value} {getattr(fault.value, 'stderr', '')}"
+    assert module.ask("printf", "a\nb\n") == ["a", "b"]
+    assert processes_of("bound-of-slurm") == []

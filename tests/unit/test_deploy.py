@@ -10,7 +10,7 @@ import pytest
 
 from toolkit.deploy import outcome
 from toolkit.deploy.progress import StageLines
-from toolkit.deploy.running import Deployment, asks
+from toolkit.deploy.running import BoundedLog, Deployment, asks
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
 from toolkit.deploy.stages import Stage, read_stages
 from toolkit.deploy.watch import DeployWatch, message
@@ -374,3 +374,11 @@ def test_nodes_that_were_left_out_are_named_at_the_end_and_make_no_success() -> 
     )
     failed = outcome.Ending((), outcome.Exit.FAILED)
     assert outcome.without(failed, {"gpu2": ("x",)}).exit_code == 1
+
+
+def test_a_log_has_a_bound_and_says_where_it_ends() -> None:
+    out = io.StringIO()
+    log = BoundedLog(out, 10)
+    for text in ("12345\n", "67890\n", "more\n"):
+        log(text)
+    assert out.getvalue() == "12345\n6789\n... more than 10 bytes: the rest of this run is not in the log\n"

@@ -19,6 +19,7 @@ from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
+from validation import bounded
 
 _TICK_S = 0.3  # how often ansible-runner asks whether to go on
 _GRACE_S = (
@@ -127,13 +128,12 @@ def run(
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if not shutil.which("ansible-playbook", path=path):
         raise UsageFault("ansible-playbook is not installed; run bin/rehearse, or pip install ansible-core")
-    interrupt = Interrupt(watch, progress)
+    interrupt, bounded_log = Interrupt(watch, progress), BoundedLog(log)
 
     def on_event(event: Mapping[str, Any]) -> bool:
         said = str(event.get("stdout") or "").replace("\r", "")
         if said:
-            log.write(f"{said}\n")
-            log.flush()
+            bounded_log(f"{said}\n")
         before = watch.step
         watch.take(event)
         if event.get("event") == "playbook_on_start" and watch.unmatched_limit:
@@ -158,6 +158,24 @@ def run(
             quiet=True,
         )
     return int(ran.rc if ran.rc is not None else 1), interrupt.by
+
+
+class BoundedLog:
+    """The log of a run, which what a node prints without an end does not make as large as the disk."""
+
+    def __init__(self, log: IO[str], most: int = bounded.LOG_BYTES) -> None:
+        """`most` characters."""
+        self._log, self._left = log, most
+        self._most = most
+
+    def __call__(self, text: str) -> None:
+        """Write it; the first text that has no room is cut, and said so."""
+        if self._left > 0:
+            self._log.write(text[: self._left])
+            self._left -= len(text)
+            if self._left <= 0:
+                self._log.write(f"\n... more than {bounded.size(self._most)}: the rest of this run is not in the log\n")
+            self._log.flush()
 
 
 @contextlib.contextmanager

@@ -8,12 +8,15 @@ Runs on the head. Whole GPUs and shards add up in one figure: GPUs.
 
 import os
 import re
+import resource
+import signal
 import subprocess
 import sys
 from datetime import datetime
 
 from textfile import run_command
 
+MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/bounded.py has it
 HELP = {
     "elastic_ai_pool_up": "1 where Slurm's controller answers, 0 where it does not.",
     "elastic_ai_pool_node_up": "1 where the node takes leases; 0 where it is down, drained or does not answer.",
@@ -35,18 +38,32 @@ HOLDING = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED", "SIGN
 JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, "Account": 40}
 
 
+def _bounded():
+    """In the child: the kernel ends a command that prints more than MOST_BYTES into a file, also one in memory."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+
+
 def ask(*command):
     """Lines that a command of Slurm printed."""
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-        check=True,
-        timeout=30,
-        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
-    )
-    return done.stdout.splitlines()
+    with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err:
+        done = subprocess.run(
+            command,
+            stdout=out,
+            stderr=err,
+            check=False,
+            timeout=30,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+            preexec_fn=_bounded,
+        )
+        said = []
+        for stream in (out, err):
+            stream.seek(0)
+            said.append(stream.read().decode("utf-8", "backslashreplace"))
+    if done.returncode == -signal.SIGXFSZ:
+        said[1] = f"{command[0]} printed more than {MOST_BYTES >> 20} MiB and was ended"
+    if done.returncode:
+        raise subprocess.CalledProcessError(done.returncode, command, *said)
+    return said[0].splitlines()
 
 
 def number(text):

@@ -17,6 +17,8 @@ import json
 import os
 import pwd
 import re
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +26,7 @@ from pathlib import Path
 
 POLICY = "/etc/elastic-ai/slurm/pool.json"
 MARK = "elastic-ai"
+MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/bounded.py has it
 PREFIX = "pool_"
 SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
 START_S = 30  # for a controller that starts, to answer
@@ -34,20 +37,33 @@ class Refused(Exception):
     """Slurm said no; its own words."""
 
 
+def _bounded():
+    """In the child: the kernel ends a command that prints more than MOST_BYTES into a file, also one in memory."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_BYTES, MOST_BYTES))
+
+
 def ask(*command):
     """Lines that a command printed; Refused with what it said when it failed."""
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
-    )
+    with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err:
+        done = subprocess.run(
+            command,
+            stdout=out,
+            stderr=err,
+            check=False,
+            timeout=60,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+            preexec_fn=_bounded,
+        )
+        found = []
+        for stream in (out, err):
+            stream.seek(0)
+            found.append(stream.read().decode("utf-8", "backslashreplace"))
+    if done.returncode == -signal.SIGXFSZ:
+        found = ["", f"printed more than {MOST_BYTES >> 20} MiB and was ended"]
     if done.returncode:
-        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        said = [line.strip() for line in (found[1] + found[0]).splitlines() if line.strip()]
         raise Refused("{}: {}".format(" ".join(command[:6]), "; ".join(said)[:400] or f"exit {done.returncode}"))
-    return done.stdout.splitlines()
+    return found[0].splitlines()
 
 
 def table(kind, columns, *more):
