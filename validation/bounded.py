@@ -30,6 +30,8 @@ COMMAND_BYTES = 64 * MIB
 """Of any other command: an inventory of 1,000 nodes is about 10 MiB of ansible-inventory --list."""
 FILE_BYTES = 2048 * MIB
 """Of a file of a run or a site that is read whole: more than a fleet's results."""
+LOG_BYTES = 512 * MIB
+"""Of a raw log of a run: many times what a probe may print."""
 YAML_BYTES = 16 * MIB
 """The same of rules and settings, which people write."""
 LOG_BYTES = 256 * MIB

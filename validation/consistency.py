@@ -11,6 +11,7 @@ from pathlib import Path
 import yaml
 
 from validation import checked
+from validation.bounded import LOG_BYTES
 from validation.judging.documents import (
     Conflict,
     Evidence,
@@ -151,6 +152,9 @@ def _content(root: str, name: str, beside: _Folder) -> bytes | None:
             return None
     try:
         with open(path, "rb") as file:  # noqa: PTH123
-            return file.read()
+            content = file.read(LOG_BYTES + 1)
     except OSError:
         return None
+    if len(content) > LOG_BYTES:
+        raise ConfigError(f"{path}: has more than {LOG_BYTES >> 20} MiB, which no raw log has; look at it")
+    return content

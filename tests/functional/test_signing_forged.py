@@ -229,6 +229,35 @@ def test_a_file_that_was_added_before_signing_is_named(run: Path, made: tuple[Pa
     assert any(name.rpartition("/")[0] in words for words in (*found.unchecked, *found.faults))
 
 
+@pytest.mark.parametrize("name", ["criteria/note.txt", "reference/more.md", "NOTES.txt"])
+def test_a_file_that_run_json_lists_and_nobody_reads_is_named(
+    run: Path, made: tuple[Path, Path, Path], name: str
+) -> None:
+    (run / name).write_text("ACCEPTED")
+    rehashed(run)
+    if name == "NOTES.txt":
+        info = json.loads((run / "run.json").read_text())
+        info["documents"][name] = hashlib.sha256(b"ACCEPTED").hexdigest()
+        (run / "run.json").write_text(json.dumps(info))
+    with contextlib.suppress(ConfigError):
+        judged_anew(run)
+    found = looked_at(run, made)
+    assert found.answer not in GOOD
+    assert any(name in words for words in (*found.unchecked, *found.faults))
+
+
+@pytest.mark.parametrize("more", ["torn", "unplanned"])
+def test_lines_of_results_that_count_nowhere_are_named(run: Path, made: tuple[Path, Path, Path], more: str) -> None:
+    path = run / "results.jsonl"
+    last = path.read_text().splitlines()[-1]
+    name = json.loads(last)["measurement"]
+    path.write_text(path.read_text() + ("ACCEPTED" if more == "torn" else last.replace(name, "ACCEPTED") + "\n"))
+    judged_anew(run)
+    found = looked_at(run, made)
+    assert found.answer not in GOOD
+    assert any(words.startswith("results.jsonl") for words in found.unchecked), (found.unchecked, found.faults)
+
+
 @pytest.mark.parametrize(
     "name", [".note", ".hidden/report.pdf", "raw/.x", "empty/", "raw/empty/inside/", "signatures/.x"]
 )

@@ -16,7 +16,7 @@ import yaml
 from jinja2 import Environment, TemplateSyntaxError
 from pydantic import Field
 
-from validation.load import ConfigError, line_of, load_yaml
+from validation.load import ConfigError, line_of, load_yaml, read_bytes
 from validation.model import Model
 from validation.report.words import LANGUAGES, Language
 
@@ -91,10 +91,10 @@ def template_texts(path: Path, customer: Customer) -> dict[str, str]:
         if file.name not in TEMPLATES:
             raise ConfigError(f"{where}: {file.name} cannot be overridden; there are: {', '.join(TEMPLATES)}")
         try:
-            text = file.read_text(encoding="utf-8")
+            text = read_bytes(file, _TEMPLATES_MAX_BYTES + 1).decode() if not _long(file) else ""
         except (OSError, UnicodeDecodeError) as fault:
             raise ConfigError(f"{where}: {file.name}: {getattr(fault, 'strerror', None) or 'not UTF-8 text'}") from None
-        if len(text) > _TEMPLATES_MAX_BYTES:
+        if _long(file):
             raise ConfigError(f"{where}: {file.name}: larger than {_TEMPLATES_MAX_BYTES // 1024} KiB; shorten it")
         try:
             Environment().parse(text)  # noqa: S701 - nothing is rendered here
@@ -102,6 +102,10 @@ def template_texts(path: Path, customer: Customer) -> dict[str, str]:
             raise ConfigError(f"{file}:{fault.lineno}: {fault.message}; correct the template") from None
         texts[file.name] = text
     return texts
+
+
+def _long(file: Path) -> bool:
+    return file.stat().st_size > _TEMPLATES_MAX_BYTES
 
 
 def adopt(path: Path, run_dir: Path) -> None:

@@ -16,14 +16,23 @@ SUPERSEDED = "superseded/"
 _FIXED = frozenset((RUN, TOPOLOGY, PLAN, RESULTS, VERDICT, README, *FILES.values()))
 
 
+def ignored(run: RunFiles) -> list[str]:
+    """What of results.jsonl counts nowhere, one line each."""
+    planned = {m.id for m in run.plan.measurements}
+    others = dict.fromkeys(r.measurement for r in run.whole_results if r.measurement not in planned)
+    found = [f"{RESULTS}: {', '.join(list(others)[:3])}: in no plan, so it counts nowhere"] if others else []
+    return found + ([run.torn] if run.torn else [])
+
+
 def strays(run: RunFiles, names: Iterable[str]) -> list[str]:
     """Of the files `names` of a run those that are none of its documents, reports and raw logs.
 
     What lies under `superseded/` is looked at by itself (superseded.py).
     """
     customer = customer_of(run.folder)
-    known = {*_FIXED, *run.info.documents}
-    known |= {log.path for result in run.whole_results for log in result.provenance.raw}
+    planned = {m.id for m in run.plan.measurements}
+    known = {*_FIXED, *(name for name in run.info.documents if "/" not in name or name.endswith(".yml"))}
+    known |= {log.path for r in run.whole_results if r.measurement in planned for log in r.provenance.raw}
     if (run.folder / FILES["pdf"]).is_file():
         known.add(PDF_RECORD)
     if (run.folder / REPORT_YML).is_file():

@@ -15,6 +15,7 @@ from validation.judging.documents import same_rules
 from validation.load import ConfigError, load_json, read_bytes
 from validation.model import RunInfo, SignOff, VerdictDoc
 from validation.release import release
+from validation.report.customer import NAME as REPORT_YML
 from validation.rooms import room as private
 from validation.rules import Rules
 from validation.runfiles import RunFiles
@@ -26,7 +27,7 @@ from validation.signing.planned import planned_again
 from validation.signing.readme import README, readme_text
 from validation.signing.signatures import SignatureCheck, Span, check_signatures, span
 from validation.signing.statement import one_line, profile_words
-from validation.signing.strays import strays
+from validation.signing.strays import ignored, strays
 from validation.signing.superseded import earlier
 
 Answer = Literal["not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "intact", "verified"]
@@ -212,7 +213,10 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
         _readme(run, verdict, again.rules, other, found)
         if not same_rules(run.info, release()):
             found.unchecked += planned_again(run)
+        found.unchecked += ignored(run)
         found.unchecked += [f"{name}: nothing of the run speaks of it" for name in strays(run, names)]
+        if (run_dir / REPORT_YML).exists():
+            found.notes.append(f"{REPORT_YML}: customer, project and logo of the report are the site's own words")
         found.unchecked += earlier(run_dir, names)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
