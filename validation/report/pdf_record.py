@@ -48,7 +48,8 @@ class PdfRecord(Model):
         fonts = [
             f"font {name} (sha256 {sha256[:12]}...)" for name, sha256 in theirs.items() if mine.get(name) != sha256
         ]
-        fonts += [f"and not font {name}" for name in mine if name not in theirs]
+        others = [name for name in mine if name not in theirs]
+        fonts += [f"in place of which it takes {', '.join(others)}"] if others else []
         libraries = [
             f"{name} {self.libraries.get(name, 'none')} (here {here.libraries.get(name, 'none')})"
             for name in sorted({*self.libraries, *here.libraries})
