@@ -26,16 +26,18 @@ def collective_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Fi
         why = "Not measured: this run planned no collective operations."
         return (Figure(_KIND, caption, empty=why, criteria=(_CRITERION,)),)
     drawn = []
-    for label in dict.fromkeys(str(m.params["label"]) for m in planned):
-        found, ids = [], []
-        for m in planned:
-            result = documents.latest.get(m.id)
-            facts = result.facts_of(CollectivesFacts) if result is not None and result.status == "ok" else None
-            if m.params["label"] == label and facts is not None:
-                found.append(facts)
-                ids.append(m.id)
-        if found:
-            drawn.append(_drawn(label, found, _bound(verdict, ids)))
+    jobs: dict[tuple[str, int], tuple[list[CollectivesFacts], list[str]]] = {}
+    for m in planned:
+        result = documents.latest.get(m.id)
+        facts = result.facts_of(CollectivesFacts) if result is not None and result.status == "ok" else None
+        if facts is not None:  # of so many ranks: others have another share of the links
+            found, ids = jobs.setdefault((str(m.params["label"]), facts.world_size), ([], []))
+            found.append(facts)
+            ids.append(m.id)
+    labels = [label for label, _ in jobs]
+    for (label, ranks), (found, ids) in jobs.items():
+        id_ = label if labels.count(label) == 1 else f"{label}-{ranks}"
+        drawn.append(_drawn(label, id_, found, _bound(verdict, ids)))
     if not drawn:
         return (Figure(_KIND, caption, empty="Not measured: no job has a usable result.", criteria=(_CRITERION,)),)
     return tuple(drawn)
@@ -48,7 +50,7 @@ def _bound(verdict: VerdictDoc, ids: list[str]) -> Bound | None:
     return next(iter(bounds.values())) if len(bounds) == 1 else None
 
 
-def _drawn(label: str, found: list[CollectivesFacts], bound: Bound | None) -> Figure:
+def _drawn(label: str, id_: str, found: list[CollectivesFacts], bound: Bound | None) -> Figure:
     rates: Rates = {}
     for facts in found:
         for row in facts.rows:
@@ -68,7 +70,7 @@ def _drawn(label: str, found: list[CollectivesFacts], bound: Bound | None) -> Fi
         step = -(-len(every) // 7)
         low = 10.0 ** floor(log10(min(values)))
         svg = line_chart(
-            f"collectives-{label}-chart",
+            f"collectives-{id_}-chart",
             f"Bus bandwidth of collective operations {where}",
             f"From {size_words(every[0])} to {size_words(every[-1])}; highest {number(max(values))} GB/s.",
             Axis("message size", every[0], every[-1], log=True, marks=tuple(every[::step]), words=size_words),
@@ -91,7 +93,7 @@ def _drawn(label: str, found: list[CollectivesFacts], bound: Bound | None) -> Fi
     head = ("Operation", "Size", "Median, GB/s", "Worst", "Best", "us", "Jobs")
     table = DataTable(f"Bus bandwidth of collective operations {where}.", head, rows)
     empty = None if svg is not None else "One size is no curve; the table has it."
-    return Figure(f"collectives-{label}", caption, svg, table, empty, (_CRITERION, "tr.collect"))
+    return Figure(f"collectives-{id_}", caption, svg, table, empty, (_CRITERION, "tr.collect"))
 
 
 def _series(op: str, sizes: dict[int, list[tuple[float, float]]]) -> Series:

@@ -174,7 +174,7 @@ def _maps(m: Measurement, facts: GpuCopyFacts) -> list[Figure]:
 
 
 def _sizes(found: Sequence[_Found]) -> Figure:
-    """Medians over all GPUs by the size of a copy."""
+    """Medians over all GPUs of a model by the size of a copy."""
     kinds = (
         ("H to GPU, pinned", "h2d", "pinned"),
         ("GPU to H, pinned", "d2h", "pinned"),
@@ -183,20 +183,24 @@ def _sizes(found: Sequence[_Found]) -> Figure:
         ("inside a GPU", "local", ""),
         ("H and GPU at once, both counted", "both", "pinned"),
     )
-    rates: dict[tuple[str, str, int], list[float]] = {}
+    rates: dict[tuple[str, str, str, int], list[float]] = {}
     for _, facts in found:
         for copy in facts.copies:
-            if copy.gb_s:
-                rates.setdefault((copy.what, copy.memory, copy.bytes), []).append(median(copy.gb_s))
-    sizes = sorted({size for what, _, size in rates if what != "peer"})
+            number_of = copy.source if copy.target is None else copy.target
+            if copy.gb_s and copy.what != "peer" and number_of is not None:
+                model = facts.gpus[number_of].name
+                rates.setdefault((model, copy.what, copy.memory, copy.bytes), []).append(median(copy.gb_s))
+    models = list(dict.fromkeys(model for model, *_ in rates))
+    several = len(models) > 1  # GPUs of two models are no equals
     rows = [
-        (f"{size:,} bytes".replace(",", "\u202f"), *(
-            number(median(rates[what, memory, size]), 3) if (what, memory, size) in rates else NONE
+        (f"{size:,} bytes".replace(",", "\u202f"), *((model,) if several else ()), *(
+            number(median(rates[model, what, memory, size]), 3) if (model, what, memory, size) in rates else NONE
             for _, what, memory in kinds
         ))
-        for size in sizes
+        for model in models for size in sorted({size for one, _, _, size in rates if one == model})
     ]  # fmt: skip
-    head = ("Size of a copy", *(words for words, _, _ in kinds))
-    table = DataTable("Bandwidth by size in GB/s: median over all GPUs of the run.", head, tuple(rows))
+    head = ("Size of a copy", *(("Model",) if several else ()), *(words for words, _, _ in kinds))
+    of = "of each model of the run" if several else "of the run"
+    table = DataTable(f"Bandwidth by size in GB/s: median over all GPUs {of}.", head, tuple(rows))
     caption = "Bandwidth of copies by their size: from 1 MiB on by the GPU's own events, below that by the clock."
     return Figure("gpu-sizes", caption, None, table, None, ("tr.h2d", "tr.hbm"))
