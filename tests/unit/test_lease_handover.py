@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, gone, handover, hooks, instance, native, processes, sweep
+from toolkit.lease import LeaseError, gone, handover, hooks, instance, native, processes, static, sweep
 from toolkit.lease.openers import Opener
 from toolkit.lease.processes import Process
 from toolkit.lease.sockets import Occupant
@@ -187,6 +187,20 @@ def test_memory_that_the_driver_alone_tells_of_counts(host: FakeHost, monkeypatc
     monkeypatch.setattr(host.openers, "numbered_as_driver", lambda: False)  # a container: another process's number
     natively(monkeypatch, host)
     assert host.gpus.users == {"GPU-2": [77]}
+
+
+def test_leases_without_slurm_are_given_no_gpu_that_somebody_keeps(host: FakeHost, tmp_path: Path) -> None:
+    conf = host.serve()
+    wanted = {"part": "1", "count": 1, "clients": ["10.77.1.12"], "host": "client1", "seconds": 600}
+    host.openers.found, host.openers.stay = [has(7, index=0, uid=BOB)], True
+    with pytest.raises(LeaseError, match="its GPUs are not free: process 7"):
+        static.start(host, wanted, conf)
+    assert host.systemd.units == {}
+    host.openers.stay = False
+    static.start(host, wanted, conf)
+    host.openers.found = [has(8, index=0, uid=BOB)]
+    static._end(host, conf, "s1")
+    assert (host.systemd.units, host.openers.ended[-1]) == ({}, 8)
 
 
 def test_jobs_without_a_gpu_look_at_nobody(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

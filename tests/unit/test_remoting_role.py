@@ -14,14 +14,12 @@ PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
 UNIT = "elastic-ai-mps.service"
 
 
-def role(name_of: str, **given: Any) -> Any:
+def role(name_of: str, which: str = "remoting_server", **given: Any) -> Any:
     """A variable of the role with these of the inventory."""
     loader = DataLoader()
-    variables: dict[str, Any] = {"role_path": str(ROOT / "roles/remoting_server"), "inventory_hostname": "gpu1"}
+    variables: dict[str, Any] = {"role_path": str(ROOT / "roles" / which), "inventory_hostname": "gpu1"}
     for name in ("defaults", "vars"):
-        variables |= loader.load_from_file(
-            str(ROOT / f"roles/remoting_server/{name}/main.yml"), trusted_as_template=True
-        )
+        variables |= loader.load_from_file(str(ROOT / f"roles/{which}/{name}/main.yml"), trusted_as_template=True)
     return Templar(loader, variables | given).template(trust_as_template("{{ " + name_of + " }}"))
 
 
@@ -54,3 +52,20 @@ def test_packages_of_the_engines_libraries_are_the_roles() -> None:
         ({"remoting_engine_packages": ["libnghttp2-14"]}, ["nftables", "sudo", "libnghttp2-14"]),
     ):
         assert role("__remoting_server_packages", **given) == wanted
+
+
+@pytest.mark.parametrize(
+    ("servers", "ports"),
+    [
+        ({}, "21000-23999"),
+        ({"gpu1": {}}, "21000-23999"),
+        ({"gpu1": {"remoting_server_ports": [30000, 30099]}}, "30000-30099"),
+        ({"gpu1": {"remoting_server_ports": [30000, 30099]}, "gpu2": {}}, "21000-30099"),
+    ],
+)
+def test_each_user_of_a_client_begins_so_many_connections(servers: dict[str, Any], ports: str) -> None:
+    given = {"groups": {"gpu_servers": list(servers)}, "hostvars": servers}
+    assert role("__remoting_client_ports", "remoting_client", **given) == ports
+    rules = (ROOT / "roles/remoting_client/templates/arrivals.nft.j2").read_text()
+    assert "meta skuid limit rate over {{ __remoting_client_arrivals.per_s }}/second" in rules
+    assert "meta skuid != 0" in rules

@@ -10,15 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import LeaseError, instance
+from toolkit.lease import LeaseError, handover, instance
 from toolkit.lease.fraction import parse_part, share_text
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import JobComment
+from toolkit.lease.journal import tell_all
 from toolkit.lease.overlap import gpu_of
 from toolkit.lease.pool import where_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
 from toolkit.lease.text import several
+from toolkit.lease.turns import turn
 
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
@@ -45,6 +47,24 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
     return held
 
 
+def _clear(host: Host, conf: ServerConf, gpus: set[int]) -> None:
+    """Nobody has these GPUs but who may; LeaseError where somebody cannot be made to leave them."""
+    told, left = handover.clear(host, conf, gpus)
+    tell_all(f"GPUs {', '.join(map(str, sorted(gpus)))}", told)
+    if left:
+        raise LeaseError(f"{conf.node}: its GPUs are not free: {'; '.join(left)}")
+
+
+def _end(host: Host, conf: ServerConf, name: str) -> None:
+    """End an instance; LeaseError where something of it stays, or somebody keeps its GPUs."""
+    gpus = {int(device["index"]) for device in instance.known(host).get(name, {}).get("devices", [])}
+    with turn(host, name):
+        left = instance.end_instance(host, name)
+    if left:
+        raise LeaseError(f"{name}: not everything was removed: {'; '.join(left)}")
+    _clear(host, conf, gpus)
+
+
 def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
     """Start an instance; its endpoint, with `what` it is and the `rounding` of a part that is no whole number of this
     server's shards. LeaseError when it does not start, and then nothing stays."""
@@ -57,8 +77,10 @@ def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any
     what = f"{count} x {part.text} GPU"
     comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", what, int(wanted["seconds"]))
     held = choose(host, count, part.shards, conf, known)
+    _clear(host, conf, {one.index for one in held})
     try:
-        instance.begin(host, job_id, number, 0, comment.text(), held, conf)
+        with turn(host, job_id):
+            instance.begin(host, job_id, number, 0, comment.text(), held, conf)
     except LeaseError:
         instance.end_instance(host, job_id)
         raise
@@ -92,9 +114,7 @@ def main() -> int:
             name = sys.argv[2]
             if name not in instance.known(host) or not name.startswith("s"):
                 raise LeaseError(f"{conf.node} has no static lease {name}")
-            left = instance.end_instance(host, name)
-            if left:
-                raise LeaseError(f"{name}: not everything was removed: {'; '.join(left)}")
+            _end(host, conf, name)
             print("{}")
     except LeaseError as fault:
         print(json.dumps({"error": str(fault)}))
