@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -155,10 +157,12 @@ def test_a_start_in_the_middle_is_waited_for_and_its_container_never_runs(books:
     helper = books.start()
     until(books.creating)
     instance.close(books.host, "41")
-    ends = subprocess.Popen(["sleep", "0.5"])  # the end is begun before Docker answers
-    ends.wait()
-    (books.books / "hold").unlink()
-    assert container.remove(books.host, "41") == []
+    with ThreadPoolExecutor(1) as worker:
+        removed = worker.submit(container.remove, books.host, "41")
+        with pytest.raises(FutureTimeout):
+            removed.result(1)
+        (books.books / "hold").unlink()
+        assert removed.result(20) == []
     assert helper.wait(10) in (1, 137)
     assert books.boxes() == []
 
