@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from validation.gpus import part_of
+
 _STAS = "stas00/ml-engineering at 744d01e (2026-08-22), compute/accelerator, maximum achievable matmul FLOPS"
 _BAIDU = "baidu-research/DeepBench at da81ba7, results/train"
 HELD = 0.91
@@ -82,12 +84,14 @@ SEEN = (
 
 def peak(model: str, precision: str) -> tuple[float, str] | None:
     """The data sheet's peak of a model and its source; None where none is known."""
-    row = next((row for row in PEAKS if row.name.search(model)), None)
+    row = next((row for row in PEAKS if row.name.search(model) and not part_of(model)), None)
     return (row.tflops[precision], row.source) if row is not None and precision in row.tflops else None
 
 
 def seen(model: str, precision: str) -> Seen | None:
     """What was measured of a model; None where nothing is known."""
+    if part_of(model):
+        return None
     return next((row for row in SEEN if row.precision == precision and row.name.search(model)), None)
 
 

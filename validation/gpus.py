@@ -101,8 +101,23 @@ MEMORIES = (
 """Per model, the peak that its maker prints."""
 
 
+def part_of(gpu_model: str) -> str:
+    """Why nothing that is known of a GPU holds of this one: it is a part of it; "" of a whole GPU.
+
+    Names as the driver has them: `NVIDIA A100-SXM4-80GB MIG 1g.10gb`, and of virtual GPUs `GRID V100D-8Q`,
+    `NVIDIA A40-48Q` (NVIDIA Virtual GPU Software, User Guide).
+    """
+    if re.search(r" MIG \d", gpu_model):
+        return "it is a MIG instance, a part of a GPU, of which no figure is published"
+    if re.search(r"-\d+([ABCQ]|CME)$", gpu_model):
+        return "it is a virtual GPU (vGPU), a share of one, of which no figure is published"
+    return ""
+
+
 def memory_rate(gpu_model: str) -> Memory | None:
-    """The row of a GPU model; None where nothing is known of it."""
+    """The row of a GPU model; None where nothing is known of it, as of a part of a GPU."""
+    if part_of(gpu_model):
+        return None
     return next((row for row in MEMORIES if row.name.search(gpu_model)), None)
 
 

@@ -13,6 +13,7 @@ from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from tests.unit.test_here import one
 from validation.fabric import no_fabric
+from validation.gpu_rates import peak, seen
 from validation.judge import judge
 from validation.kinds import parse
 from validation.model import RunInfo, Topology, VerdictDoc
@@ -123,3 +124,19 @@ def test_what_is_no_gpu_of_its_own_is_a_rehearsal_as_ever(virt: str) -> None:
 def test_on_hardware_nothing_changes() -> None:
     found = judged(one(2))
     assert (found.sign_off, verdicts(found, "tr.h2d"), verdicts(found, "tr.hbm")) == ("INSPECTION", {"pass"}, {"pass"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA A100-SXM4-80GB MIG 1g.10gb", "GRID V100-16Q", "NVIDIA A40-48Q", "NVIDIA H100 80GB HBM3 MIG 3g.40gb"],
+)
+def test_a_part_of_a_gpu_is_held_against_no_whole_one(name: str) -> None:
+    """What a pod or a guest is given is often a MIG instance or a virtual GPU."""
+    found = judged(one(1), 1, virt="docker", changes={"name": name}, rates={"local_gb_s": 200.0, "host_gb_s": 6.0})
+    for id_ in ("tr.hbm", "tr.h2d"):
+        judgements = criterion(found, id_).judgements
+        assert {(j.verdict, j.reason_code) for j in judgements} == {("not-measured", "no-bound")}
+        assert all("a MIG instance" in j.reason or "a virtual GPU" in j.reason for j in judgements)
+    assert all(
+        peak(name, precision) is None and seen(name, precision) is None for precision in ("fp32", "bf16", "fp16")
+    )

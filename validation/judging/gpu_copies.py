@@ -9,7 +9,7 @@ from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.facts import CopyGpu, GpuCopyFacts
 from validation.facts.gpu_watch import SLOW_CLOCK
-from validation.gpus import memory_rate, on_c2c, pcie_rate
+from validation.gpus import memory_rate, on_c2c, part_of, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import against
 from validation.kinds.gpu import gpus_of
@@ -72,7 +72,7 @@ def host_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
     """Pinned memory, each direction of each GPU, against its link."""
     share = criterion.bound.value or 0
     for number, gpu in enumerate(facts.gpus):
-        beside = on_c2c(gpu.name)
+        beside = on_c2c(gpu.name) or part_of(gpu.name)
         link, bound = None if beside else link_of(gpu), None
         if link is not None:
             ceiling, how = link
@@ -202,7 +202,7 @@ def memory_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure
             )
             bound = Bound(metric="gpu_local_gb_s", unit="GB/s", floor=floor, ceiling=sheet.gb_s,
                           derivation=lines, source=criterion.source)  # fmt: skip
-        why = f"this release knows no memory bandwidth of a {gpu.name}"
+        why = part_of(gpu.name) or f"this release knows no memory bandwidth of a {gpu.name}"
         yield Figure(copy.words, _summary(copy.gb_s), bound, why, (number,), copy.fault)
 
 

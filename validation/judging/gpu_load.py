@@ -8,7 +8,7 @@ from typing import NamedTuple
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.facts import AllAtOnce, CopyGpu, GpuLoadFacts, LoadGpu, NodeCopy
-from validation.gpus import on_c2c, pcie_rate
+from validation.gpus import on_c2c, part_of, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_copies import link_of, without_gpus
 from validation.judging.values import against
@@ -129,7 +129,7 @@ def _shown(facts: GpuLoadFacts, number: int, way: str) -> str:
 
 def _link(gpu: LoadGpu, alone: bool = False) -> tuple[float, str] | None:
     """As validation.judging.gpu_copies.link_of; None where memory is reached beside PCI Express."""
-    if on_c2c(gpu.name):
+    if on_c2c(gpu.name) or part_of(gpu.name):
         return None
     keys = ("name", "uuid", "address", "card", "generation", "lanes")
     known = CopyGpu(memory_bytes=0, near=True, **{key: getattr(gpu, key) for key in keys})

@@ -24,7 +24,8 @@ from typing import Any
 from validation.probes.cuda import Cuda, CudaError
 from validation.probes.cuda import Device as CudaDevice
 from validation.probes.gpu_copies import HOST_SHARE, LIBC, SPARE_BYTES
-from validation.probes.gpu_host import Buffers, available, near, pattern
+from validation.probes.gpu_host import Buffers, near, pattern
+from validation.probes.host_memory import available
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Stopped, last_line, stopped
 

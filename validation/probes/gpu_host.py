@@ -150,12 +150,6 @@ def local_cpus(address: str) -> set[int]:
         return set()
 
 
-def available() -> int:
-    """Bytes of host memory that programs can still have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
-
-
 @contextlib.contextmanager
 def near(address: str, everywhere: set[int]) -> Iterator[bool]:
     """Run on the processors of a GPU's NUMA node; False where nothing says which, or none of them may be used."""

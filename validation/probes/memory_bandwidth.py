@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc
+from validation.probes.host_memory import available
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Ran, document
 
@@ -57,12 +58,6 @@ def caches(root: Path = CPUS) -> int:
             found[f"{level} {shared}"] = (level, int(size[:-1]) << 10)
     last = max((level for level, _ in found.values()), default=0)
     return sum(size for level, size in found.values() if level == last)
-
-
-def available() -> int:
-    """Bytes of memory that programs can still have."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
 def array_bytes(asked: int, cpus: int) -> int:
