@@ -339,6 +339,33 @@ def read_claims(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> l
     return [found for sort in (networkd_claims, keyfile_claims, ifupdown_claims) for found in sort(links, root)]
 
 
+def renamed(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> dict[str, dict[str, str]]:
+    """Ports that a .link file of udev calls otherwise than they are called now: from the next boot on they are.
+
+    The first file by name that takes a link decides (systemd.link(5)); one that asks for more than is told apart here
+    (by the kernel's first name, by a place) decides nothing.
+    """
+    files: dict[str, Path] = {}
+    for folder in (*NETWORKD, "lib/systemd/network"):
+        for file in (root / folder).glob("*.link"):
+            files.setdefault(file.name, file)
+    found: dict[str, dict[str, str]] = {}
+    for link in links:
+        card = root / "sys/class/net" / str(link["ifname"]) / "device/driver"
+        driver = card.resolve().name if card.exists() else ""
+        for name in sorted(files):
+            parts = unit(files[name], root)
+            match, wanted = parts.get("Match", []), values(parts.get("Link", []), "Name")[-1:]
+            if {key for key, _ in match} - {"MACAddress", "PermanentMACAddress", "Driver", "Type"}:
+                continue
+            if matches(match, link, driver):
+                if wanted and wanted[0] != link["ifname"]:
+                    path = f"/{files[name].relative_to(root)}"
+                    found[str(link["ifname"])] = {"name": wanted[0], "file": path}
+                break
+    return found
+
+
 def device_states(listing: str) -> dict[str, str]:
     """Port -> state, from `nmcli -t -f DEVICE,STATE device`: connected, disconnected, unmanaged, ..."""
     lines = (line.rsplit(":", 1) for line in listing.splitlines() if ":" in line)

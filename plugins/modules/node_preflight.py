@@ -17,7 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.foreign import read_foreign
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims, renamed
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
 DOCUMENTATION = r"""
@@ -131,7 +131,8 @@ def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str
     said = ""
     if "NetworkManager" in running and shutil.which("nmcli"):
         said = plain(module).run_command(["nmcli", "-t", "-f", "DEVICE,STATE", "device"])[1]
-    return {"running": running, "claims": read_claims(links), "networkmanager": device_states(said)}
+    claims, renames = read_claims(links), renamed(links)
+    return {"running": running, "claims": claims, "networkmanager": device_states(said), "renames": renames}
 
 
 def read_headers(module: AnsibleModule, in_container: bool) -> str:

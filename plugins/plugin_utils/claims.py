@@ -102,7 +102,15 @@ def claim_reasons(observed: Json, wanted: Json) -> Iterator[str]:
 
 def claim_notes(observed: Json, wanted: Json) -> list[str]:
     """Files that name a fabric port and that role fabric's own outrank."""
-    return [
+    renames = observed["network"].get("renames") or {}  # of nodes that were recorded before: not read
+    names = [port["interface"] for port in (*wanted["fabric_ports"], *lower_interfaces(wanted["fabric_ports"]))]
+    notes = [
+        f"fabric port {name} is called {renames[name]['name']} from the next boot on, by {renames[name]['file']}: "
+        f"declare that name then, or take Name= out of the file"
+        for name in names
+        if name in renames
+    ]
+    return notes + [
         f"{claim['file']} ({claim['manager']}) configures fabric port {ports} too; the files of role fabric outrank it"
         for claim, ports in _by_file(_sorted(observed, wanted)["outranked"])
     ]

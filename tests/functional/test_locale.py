@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils import basic
 
 from tests.support.node_modules import ROOT, load
 
@@ -44,7 +46,7 @@ def english(env: dict[str, str]) -> bool:
 
 
 @pytest.mark.skipif(not TRANSLATED, reason="this machine has no German messages of apt")
-@pytest.mark.parametrize("manager", ["reader", "package_set"])
+@pytest.mark.parametrize("manager", ["reader", "module", "package_set"])
 def test_the_real_apt_answers_in_english(manager: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in GERMAN.items():
         monkeypatch.setenv(name, value)
@@ -53,6 +55,11 @@ def test_the_real_apt_answers_in_english(manager: str, monkeypatch: pytest.Monke
     if manager == "reader":
         monkeypatch.setattr(reading.Reader, "given", {})
         said = reading.Reader({}, supports_check_mode=True).run_command(["apt-cache", "policy", "apt"])[1]
+    elif manager == "module":
+        monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps({"ANSIBLE_MODULE_ARGS": {}}).encode())
+        monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+        module = basic.AnsibleModule(argument_spec={})
+        said = plain.plain(module).run_command(["apt-cache", "policy", "apt"])[1]
     else:
         env = {**os.environ, **apt.ENVIRONMENT}
         said = subprocess.run(

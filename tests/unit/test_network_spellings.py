@@ -278,3 +278,31 @@ def test_files_that_netplan_merges_are_all_named(tmp_path: Path) -> None:
     }
     (found,) = claimed(tmp_path, files)
     assert found["file"] == "/etc/netplan/50-cloud-init.yaml, /etc/netplan/60-rail.yaml"
+
+
+LINK_FILES = {
+    "address": ("MACAddress=00-11-22-33-44-55", {"fab0": "rail0"}),
+    "dots": ("PermanentMACAddress=0011.2233.4455", {"fab0": "rail0"}),
+    "another": ("MACAddress=00:11:22:33:44:99", {}),
+    "the kernel's first name is not known any more": ("OriginalName=*", {}),
+    "a place is not told apart": ("MACAddress=00:11:22:33:44:55\nPath=pci-0000:08:*", {}),
+}
+
+
+@pytest.mark.parametrize("case", LINK_FILES)
+def test_a_port_that_udev_will_call_otherwise_is_told(tmp_path: Path, case: str) -> None:
+    match, wanted = LINK_FILES[case]
+    claimed(tmp_path, {"etc/systemd/network/10-rail.link": f"[Match]\n{match}\n[Link]\nName=rail0\n"})
+    found = network.renamed(LINKS, tmp_path)
+    assert {port: one["name"] for port, one in found.items()} == wanted
+    observed = {"network": {"running": [], "claims": [], "networkmanager": {}, "renames": found}}
+    declared = {"fabric_ports": [{"interface": "fab0", "address": "10.0.0.1/24"}], "port_manager": "systemd-networkd"}
+    notes = load("plugins/plugin_utils/claims.py").claim_notes(observed, declared)
+    assert [note.partition(" from ")[0] for note in notes] == [
+        f"fabric port {p} is called {n}" for p, n in wanted.items()
+    ]
+
+
+def test_a_port_that_has_the_name_already_is_not_told(tmp_path: Path) -> None:
+    claimed(tmp_path, {"etc/systemd/network/10-x.link": "[Match]\nMACAddress=00:11:22:33:44:55\n[Link]\nName=fab0\n"})
+    assert network.renamed(LINKS, tmp_path) == {}
