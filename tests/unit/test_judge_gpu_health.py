@@ -105,6 +105,7 @@ def test_gpus_that_are_not_there() -> None:
         ({"pcie_replays": 5}, {"pcie_replays": None}, "not-measured", "PCIe replays are in one of the two readings"),
         ({}, {"state": {"throttle_reasons": ["hw_thermal_slowdown"]}}, "fail", "at the end of the run"),
         ({}, {"state": {"throttle_reasons": ["sw_power_cap"]}}, "pass", "none with a fault"),
+        ({}, {"state": {"throttle_reasons": ["0x8000"]}}, "pass", "reasons for its clock without a name here: 0x8000"),
     ],
 )  # fmt: skip
 def test_what_counts_is_judged_by_its_growth(before: Any, after: Any, verdict: str, said: str) -> None:

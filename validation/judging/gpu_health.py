@@ -167,10 +167,16 @@ def _told(one: Seen) -> str:
             (gpu.ecc_uncorrected_ever, "{} uncorrectable memory errors in its life"),
             (gpu.pages_retired, "{} pages retired"),
             (gpu.rows_uncorrected, "{} rows remapped for uncorrectable errors"),
+            (_unnamed(gpu), "reasons for its clock without a name here: {}"),
         )
         if value
     ]
     return f". Told, not judged: {'; '.join(said)}" if said else ""
+
+
+def _unnamed(gpu: GpuReading) -> str:
+    """Bits of its reasons that only a later release names."""
+    return ", ".join(name for name in gpu.state.throttle_reasons or () if name.startswith("0x"))
 
 
 def _states(case: Case, one: Seen, peers: list[Seen]) -> tuple[list[str], list[str]]:
