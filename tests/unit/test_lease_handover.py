@@ -156,7 +156,9 @@ def test_who_may_have_a_gpu_keeps_it(host: FakeHost, monkeypatch: pytest.MonkeyP
     found = handover.entitled(host, conf)
     assert [one.process.pid for one in (*may, *may_not) if found.has(one)] == [1, 2, 3, 4, 5, 6, 7]
     instance.close(host, "41")
-    assert not handover.entitled(host, conf).has(may[5]), "its end has begun"
+    assert handover.entitled(host, conf).has(may[5]), "it is ending, and its own end looks at what is left of it"
+    assert instance.end_instance(host, "41") == []
+    assert not handover.entitled(host, conf).has(may[5])
 
 
 def test_where_device_files_are_open_to_all_nobody_but_the_owner_is_ended(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from toolkit.lease import LeaseError
 from toolkit.lease.fence import GROUP
 from toolkit.lease.host import Host
-from toolkit.lease.instance import ENDING, known
+from toolkit.lease.instance import known
 from toolkit.lease.native import native_users, service_uids
 from toolkit.lease.openers import Opener
 from toolkit.lease.processes import lease_of
@@ -69,7 +69,7 @@ def entitled(host: Host, conf: ServerConf) -> Entitled:
     leases = {
         job: {int(device["index"]) for device in data.get("devices", [])}
         for job, data in known(host).items()
-        if data and not (host.run_dir / job / ENDING).exists()
+        if data  # also of one that is ending, beside others on a GPU: its own end sees to its processes
     }
     services = {0, *service_uids(conf), *_members(), *_number(MPS_USER)}
     return Entitled(frozenset(services), users, files, leases)
