@@ -575,3 +575,13 @@ def test_with_other_fonts_words_are_compared_and_nothing_is_verified(tmp_path: P
     ]
     script = theirs + b"\n9999 0 obj\n<</Type /Action/S /JavaScript/JS (app.alert(1))>>\nendobj\n"
     assert "does or carries what no report does: JavaScript, JS" in " ".join(differences(script, mine))
+
+
+def test_a_bundle_whose_directory_claims_gigabytes_is_not_read(
+    made: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = pack.bundle_run(made[0], tmp_path / "b.zip").path
+    monkeypatch.setattr(bundle, "MAX_DIRECTORY_BYTES", 1000)
+    found = verify(packed, made[2])
+    assert found.answer == "not-intact"
+    assert "its directory is too large for a run" in found.faults[0]

@@ -24,6 +24,7 @@ from validation.signing.manifest import DEPTH
 MAX_FILE_BYTES = MAX_BUNDLE_BYTES = 0xFFFF_FFFE  # what a ZIP file can say without its 64-bit extension
 MAX_TOTAL_BYTES = 64 << 30
 MAX_FILES = 2_000_000
+MAX_DIRECTORY_BYTES = 512 << 20
 MAX_NAME = 1024
 """Characters of a file's name with its folders, at most. Project default."""
 _DATE = (1 << 5) | 1  # 1980-01-01, the first day that ZIP knows
@@ -184,6 +185,7 @@ def _read(file: BinaryIO) -> list[Entry]:
     file.seek(0)
     if _sha256(file, size - _DIGITS) != comment[len(_COMMENT) :].decode("ascii", "replace"):
         raise Damaged("its content is not what it was made with (SHA-256 at its end)")
+    _check_directory(file, size - tail)
     try:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
@@ -205,6 +207,20 @@ def _read(file: BinaryIO) -> list[Entry]:
     if file.read(len(ending) + _DIGITS + 1)[:-_DIGITS] != ending:
         raise Damaged("its directory is not what a bundle's is")
     return entries
+
+
+def _check_directory(file: BinaryIO, end: int) -> None:
+    """Before the directory is read as a whole: it has no more bytes than one of so many files can have."""
+    back = 22 + 20 + 56  # the end record, and before it those of a directory with very many files
+    file.seek(max(0, end - back))
+    records = file.read(end - file.tell())
+    if records[-22:-18] != b"PK\x05\x06":
+        raise Damaged("is not a ZIP file: its end record is not where it has to be")
+    stated = [int.from_bytes(records[-10:-6], "little")]
+    if len(records) == back and records[:4] == b"PK\x06\x06":
+        stated.append(int.from_bytes(records[40:48], "little"))
+    if max(stated) > MAX_DIRECTORY_BYTES:
+        raise Damaged("its directory is too large for a run")
 
 
 def _check_names(names: list[str]) -> None:
