@@ -96,12 +96,14 @@ def test_every_reader_asks_in_the_c_locale(name: str) -> None:
 #: Calls without an environment of their own: programs of this toolkit, which print JSON, or words that nobody reads.
 NO_WORDS_ARE_READ = {
     "toolkit/commands/lab_drill.py": "this toolkit",
+    "toolkit/commands/lease_shared.py": "this toolkit on the head, between marks of its own",
     "toolkit/commands/lease_static.py": "ssh, whose words have no translations, of this toolkit",
     "toolkit/engine/build.py": "gcc: its words are shown",
     "toolkit/engine/hostcode.py": "gcc: its words are shown",
     "toolkit/engine/near.py": "gcc: its words are shown",
     "toolkit/here.py": "Python, which prints JSON",
     "toolkit/lease/container.py": "umount: nothing is read",
+    "toolkit/lease/container_limits.py": "systemctl: its exit status alone",
     "toolkit/lease/images.py": "rm: nothing is read",
     "toolkit/lease/manage.py": "this toolkit",
     "toolkit/lease/mig.py": "nothing is read",
@@ -109,6 +111,7 @@ NO_WORDS_ARE_READ = {
     "toolkit/lease/unit.py": "the unit's own words are shown",
     "toolkit/narrowing.py": "this toolkit",
     "toolkit/node/head.py": "ssh; the command itself begins with env LC_ALL=C",
+    "validation/asbuilt/resolved.py": "Python, which prints JSON",
     "validation/probes/remoting.py": "this toolkit",
     "validation/probes/remoting_attempts.py": "this toolkit",
     "validation/probes/torch_compute.py": "this toolkit",
