@@ -9,10 +9,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+#: How mkdtemp ends a name.
+_ENDING = re.compile(r"[a-z0-9_]{8}")
 
 
 class Room:
@@ -48,9 +52,9 @@ def room(kind: str, base: Path | None = None) -> Iterator[Path]:
 
 
 def sweep(kind: str, base: Path) -> None:
-    """Remove the folders of a kind that nobody holds; those of other users stay."""
+    """Remove the folders of a kind that nobody holds; those of other users stay, and those of a longer name."""
     for folder in base.glob(f"{kind}-*"):
-        held = _locked(folder)
+        held = _locked(folder) if _ENDING.fullmatch(folder.name.removeprefix(f"{kind}-")) else None
         if held is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(held)

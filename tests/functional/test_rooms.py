@@ -73,3 +73,13 @@ def test_sockets_of_a_killed_controller_go_at_the_next_start(
     assert not left.exists()
     made.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_folders_of_a_longer_name_are_of_another_kind(tmp_path: Path) -> None:
+    others = [tmp_path / "eai-test-more-abcdefgh", tmp_path / "eai-test-notes"]
+    for other in others:
+        other.mkdir()
+    left = Path(tempfile.mkdtemp(prefix="eai-test-", dir=tmp_path))
+    rooms.sweep("eai-test", tmp_path)
+    assert [other.is_dir() for other in others] == [True, True]
+    assert not left.exists()
