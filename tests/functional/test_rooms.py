@@ -67,7 +67,7 @@ def test_sockets_of_a_killed_controller_go_at_the_next_start(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / f"{kind}-x1y2"
+    left = tmp_path / f"{kind}-x1y2z3_4"
     left.mkdir()
     made = ssh.sockets(kind)
     assert not left.exists()
