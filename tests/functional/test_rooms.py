@@ -63,16 +63,15 @@ def test_what_is_no_folder_of_ours_is_not_touched(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["eat-ssh", "eat-door"])
-def test_sockets_of_a_killed_controller_go_at_the_next_start(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left = tmp_path / f"{kind}-x1y2z3_4"
-    left.mkdir()
-    made = ssh.sockets(kind)
-    assert not left.exists()
-    made.close()
-    assert list(tmp_path.iterdir()) == []
+def test_sockets_of_a_killed_controller_go_at_the_next_start(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets' paths are short; those of tests need not be
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        left = Path(short, f"{kind}-x1y2z3_4")
+        left.mkdir()
+        made = ssh.sockets(kind)
+        assert not left.exists()
+        made.close()
+        assert list(Path(short).iterdir()) == []
 
 
 def test_folders_of_a_longer_name_are_of_another_kind(tmp_path: Path) -> None:
