@@ -39,8 +39,12 @@ NO = ("no", "false", "off", "0", "n", "f", "none")
 def mac(text: str) -> str:
     """A hardware address (Ethernet, InfiniBand) as hexadecimal digits alone, "" of what is none.
 
-    systemd.network(5) has it in groups of two digits with colons or hyphens, or of four with dots.
+    systemd.network(5) has it in groups of two digits with colons or hyphens, or of four with dots; old keyfiles of
+    NetworkManager have a list of decimal numbers.
     """
+    numbers = text.strip().rstrip(";").split(";")
+    if len(numbers) in (6, 20) and all(one.isdigit() and int(one) < 256 for one in numbers):
+        return "".join(f"{int(one):02x}" for one in numbers)
     for separator, digits in ((":", 2), ("-", 2), (".", 4)):
         groups = text.strip().lower().split(separator)
         if len(groups) * digits in (12, 40) and all(re.fullmatch(f"[0-9a-f]{{1,{digits}}}", one) for one in groups):
@@ -114,10 +118,11 @@ def _listed(match: Pairs) -> dict[str, list[str]]:
     return {key: words for key, words in found.items() if words}
 
 
-def matches(match: Pairs, link: Mapping[str, Any], driver: str) -> bool:
+def matches(match: Pairs, link: Mapping[str, Any], driver: str, place: str = "") -> bool:
     """Whether a [Match] section of systemd.network(5) takes this link: every key has to.
 
-    Keys that are not told apart here (Path, Host, ...) count as fitting, but for the loopback interface.
+    place: its ID_PATH of udev, "" where that is not known. Keys that are not told apart here (Host, ...) count as
+    fitting, but for the loopback interface.
     """
     if not match or link["ifname"] == "lo":
         return False
@@ -127,6 +132,8 @@ def matches(match: Pairs, link: Mapping[str, Any], driver: str) -> bool:
         "OriginalName": {str(link["ifname"])},
         "Driver": {driver},
     }
+    if place:
+        checks["Path"] = {place}
     if link.get("link_type"):
         checks["Type"] = {str(link["link_type"]), kind} - {""}
         checks["Kind"] = {kind} - {""}  # Kind=!* is of whatever nobody made
@@ -157,6 +164,23 @@ def netplan_origin(name: str, root: Path) -> str:
     return ", ".join(f"/{file.relative_to(root)}" for file in found)
 
 
+def _card(link: Mapping[str, Any], root: Path) -> tuple[str, str]:
+    """Driver of a link and its place as udev names it (`pci-0000:3b:00.0`); "" of what is not known."""
+    device = root / "sys/class/net" / str(link["ifname"]) / "device"
+    address = device.resolve().name if device.exists() else ""
+    place = f"pci-{address}" if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address) else ""
+    return (device / "driver").resolve().name if (device / "driver").exists() else "", place
+
+
+def _since_empty(pairs: Pairs, wanted: str) -> list[str]:
+    """Values of a key since it was last empty, which begins its list anew."""
+    found: list[str] = []
+    for key, value in pairs:
+        if key == wanted:
+            found = [*found, value] if value else []
+    return found
+
+
 def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[dict[str, Any]]:
     """The file of systemd-networkd that applies to each link if role fabric has none there: the first by name."""
     files: dict[str, Path] = {}
@@ -165,13 +189,12 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
             files.setdefault(file.name, file)
     parsed = [(files[name], unit(files[name], root)) for name in sorted(files) if OURS not in name]
     for link in links:
-        device = root / "sys/class/net" / str(link["ifname"]) / "device/driver"
-        driver = device.resolve().name if device.exists() else ""
+        driver, place = _card(link, root)
         for file, found in parsed:
-            if not matches(found.get("Match", []), link, driver):
+            if not matches(found.get("Match", []), link, driver, place):
                 continue
             network = found.get("Network", [])
-            static = values(network, "Address") + values(found.get("Address", []), "Address")
+            static = _since_empty(network, "Address") + values(found.get("Address", []), "Address")
             said = claim(
                 str(link["ifname"]), "systemd-networkd", file, root,
                 dhcp=any(word.lower() not in NO for word in values(network, "DHCP")[-1:]),
@@ -187,8 +210,8 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
             break
 
 
-def _named(link: Mapping[str, Any], listed: Sequence[str]) -> bool:
-    """Whether [match] interface-name of a keyfile takes a link: one of the optional patterns, all mandatory ones.
+def _named(said: str, listed: Sequence[str]) -> bool:
+    """Whether a list of [match] of a keyfile takes a name, driver or place: one optional pattern, all mandatory ones.
 
     NetworkManager's settings reference: `&` before a pattern makes it mandatory, `|` optional, `!` inverts it; `!name`
     alone is `&!name`, and `name` is `|name`.
@@ -196,7 +219,7 @@ def _named(link: Mapping[str, Any], listed: Sequence[str]) -> bool:
     optional, mandatory = [], []
     for text in listed:
         sign, pattern = (text[0], text[1:]) if text[0] in "&|" else ("&" if text[0] == "!" else "|", text)
-        fits = fnmatch.fnmatchcase(str(link["ifname"]), pattern.lstrip("!")) != pattern.startswith("!")
+        fits = fnmatch.fnmatchcase(said, pattern.lstrip("!")) != pattern.startswith("!")
         (mandatory if sign == "&" else optional).append(fits)
     return all(mandatory) and (not optional or any(optional))
 
@@ -206,14 +229,13 @@ def _profile_takes(found: Mapping[str, Pairs], link: Mapping[str, Any], root: Pa
     split = lambda key: [one for text in values(found.get("match", []), key) for one in text.split(";") if one]  # noqa: E731
     names = values(found.get("connection", []), "interface-name")
     own = [mac(value) for kind in WIRED for value in values(found.get(kind, []), "mac-address")]
-    card = root / "sys/class/net" / str(link["ifname"]) / "device"
-    driver = (card / "driver").resolve().name if (card / "driver").exists() else ""
+    driver, place = _card(link, root)
     tests = [
         (names, lambda: str(link["ifname"]) in names),
         (own, lambda: bool(own_macs(link) & set(own))),
-        (split("interface-name"), lambda: _named(link, split("interface-name"))),
-        (split("driver"), lambda: any(fnmatch.fnmatchcase(driver, one) for one in split("driver"))),
-        (split("path"), lambda: any(fnmatch.fnmatchcase(f"pci-{card.resolve().name}", one) for one in split("path"))),
+        (split("interface-name"), lambda: _named(str(link["ifname"]), split("interface-name"))),
+        (split("driver"), lambda: _named(driver, split("driver"))),
+        (split("path"), lambda: _named(place, split("path"))),
     ]
     return link["ifname"] != "lo" and any(said for said, _ in tests) and all(fits() for said, fits in tests if said)
 
@@ -230,16 +252,25 @@ def keyfile_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[d
             seen.add(file.name)
             found = sections(read(file))
             own, ipv4 = found.get("connection", []), found.get("ipv4", [])
-            static = [value.split(",")[0] for key, value in ipv4 if re.fullmatch(r"address(es)?\d*", key)]
+            static = [_keyfile_address(value) for key, value in ipv4 if re.fullmatch(r"address(es)?\d*", key)]
+            rendered = re.fullmatch(r"netplan-(.+)\.nmconnection", file.name)
+            origin = netplan_origin(rendered[1], root) if rendered else ""
             for link in links:
                 if _profile_takes(found, link, root):
-                    yield claim(
+                    said = claim(
                         link["ifname"], "NetworkManager", file, root, dhcp="auto" in values(ipv4, "method"),
                         addresses=static, member_of="".join(values(own, *MASTERS)[:1]),
                     )  # fmt: skip
+                    yield {**said, "file": origin or said["file"]}
     for file in sorted((root / IFCFG).glob("ifcfg-*")):
         if not file.name.endswith(COPIES) and ":" not in file.name:
             yield from ifcfg_claims(file, links, root)
+
+
+def _keyfile_address(value: str) -> str:
+    """The address of `10.0.0.1/24,10.0.0.254`, and of the older form `10.0.0.1;24;10.0.0.254;`."""
+    old = re.match(r"([0-9a-fA-F.:]+);(\d+)(?:;|$)", value)
+    return f"{old[1]}/{old[2]}" if old else value.split(",")[0]
 
 
 def shell_values(text: str) -> dict[str, str]:
@@ -264,7 +295,7 @@ def ifcfg_claims(file: Path, links: Sequence[Mapping[str, Any]], root: Path) -> 
     if not name and not hardware:
         name = file.name[len("ifcfg-") :]
     static = []
-    for number in ("", *map(str, range(9))):
+    for number in [key[6:] for key in said if re.fullmatch(r"IPADDR\d*", key)]:
         address, length = said.get(f"IPADDR{number}"), said.get(f"PREFIX{number}") or said.get(f"NETMASK{number}")
         if address:
             static.append(f"{address}/{prefix(length)}" if length else address)
@@ -315,12 +346,13 @@ def ifupdown_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
         for stanza in re.split(
             r"^[ \t]*(?=(?:iface|auto|allow-\S+|mapping|source|source-directory)\s)", text, flags=re.MULTILINE
         ):
-            head = re.match(r"iface\s+(\S+)\s+inet6?\s+(\S+)", stanza)
+            head = re.match(r"iface\s+(\S+)(?:[ \t]+inet6?[ \t]+(\S+))?", stanza)
             if not head:
                 continue
-            option = lambda *keys: re.findall(rf"^\s+(?:{'|'.join(keys)})\s+(.+?)\s*$", stanza, re.MULTILINE)  # noqa: B023, E731
-            name, method = head[1].split(":")[0], head[2]
-            masks = option("netmask")
+            option = lambda *keys: re.findall(rf"^\s*(?:{'|'.join(keys)})\s+(.+?)\s*$", stanza, re.MULTILINE)  # noqa: B023, E731
+            # ifupdown2 and ifupdown-ng need no family and method
+            method = head[2] or ("dhcp" if "dhcp" in option("use") else "static" if option("address") else "manual")
+            name, masks = head[1].split(":")[0], option("netmask")
             static = [one if "/" in one or not masks else f"{one}/{prefix(masks[0])}" for one in option("address")]
             master = (option("bond-master", "bond_master") or [""])[0]
             if name in names and (method not in ("manual", "loopback") or master):

@@ -238,6 +238,13 @@ IFUPDOWN = {
     "IPv6 alone": ("iface fab0 inet6 auto\n", {"dhcp": False}),
     "a bond's member by itself": ("iface fab0 inet manual\n  bond-master bond7\n", {"member_of": "bond7"}),
     "a bond's member by the bond": ("iface bond7 inet dhcp\n  bond-slaves ens1 fab0\n", {"member_of": "bond7"}),
+    "options without a blank before": (
+        "auto fab0\niface fab0 inet static\naddress 192.0.2.9\nnetmask 255.255.255.0\n",
+        {"addresses": ["192.0.2.9/24"]},
+    ),
+    "a bond's member, without a blank": ("iface bond7 inet dhcp\nbond-slaves fab0\n", {"member_of": "bond7"}),
+    "no family": ("auto fab0\niface fab0\n  address 192.0.2.9/24\n", {"addresses": ["192.0.2.9/24"], "dhcp": False}),
+    "no family, DHCP": ("iface fab0\n  use dhcp\n", {"dhcp": True}),
     "a bridge's port": ("iface br0 inet dhcp\n  bridge_ports fab0\n", {"member_of": "br0"}),
 }  # fmt: skip
 
@@ -306,3 +313,83 @@ def test_a_port_that_udev_will_call_otherwise_is_told(tmp_path: Path, case: str)
 def test_a_port_that_has_the_name_already_is_not_told(tmp_path: Path) -> None:
     claimed(tmp_path, {"etc/systemd/network/10-x.link": "[Match]\nMACAddress=00:11:22:33:44:55\n[Link]\nName=fab0\n"})
     assert network.renamed(LINKS, tmp_path) == {}
+
+
+def card(root: Path, name: str, address: str, driver: str) -> None:
+    """The PCI function of a port, and its driver."""
+    function = root / "sys/devices/pci0000:3a" / address
+    function.mkdir(parents=True)
+    (root / "sys/bus/pci/drivers" / driver).mkdir(parents=True, exist_ok=True)
+    (function / "driver").symlink_to(root / "sys/bus/pci/drivers" / driver)
+    (root / "sys/class/net" / name).mkdir(parents=True)
+    (root / "sys/class/net" / name / "device").symlink_to(function)
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("[Match]\nPath=pci-0000:3b:00.0\n", ["fab0"]),
+        ("[Match]\nPath=pci-0000:3c:*\n", ["eno1"]),
+        ("[Match]\nPath=!pci-0000:3c:*\n", ["fab0"]),
+        ("[Match]\nPath=pci-0000:99:00.0\n", []),
+    ],
+)
+def test_networkd_takes_a_port_by_its_place(tmp_path: Path, text: str, taken: list[str]) -> None:
+    card(tmp_path, "fab0", "0000:3b:00.0", "mlx5_core")
+    card(tmp_path, "eno1", "0000:3c:00.1", "tg3")
+    said = claimed(tmp_path, {"etc/systemd/network/20.network": f"{text}[Network]\nDHCP=yes\n"}, [PORT, OTHER])
+    assert [one["port"] for one in said] == taken
+
+
+@pytest.mark.parametrize(
+    ("text", "taken"),
+    [
+        ("driver=!mlx5_core;", ["eno1"]),
+        ("driver=mlx5_core;tg3;", ["fab0", "eno1"]),
+        ("path=!pci-0000:3b:*;", ["eno1"]),
+        ("path=pci-*;&!pci-0000:3c:*;", ["fab0"]),
+    ],
+)
+def test_networkmanager_takes_drivers_and_places_with_its_signs(tmp_path: Path, text: str, taken: list[str]) -> None:
+    card(tmp_path, "fab0", "0000:3b:00.0", "mlx5_core")
+    card(tmp_path, "eno1", "0000:3c:00.1", "tg3")
+    profile = f"[connection]\ntype=ethernet\n[match]\n{text}\n[ipv4]\nmethod=auto\n"
+    said = claimed(tmp_path, {"etc/NetworkManager/system-connections/x.nmconnection": profile}, [PORT, OTHER])
+    assert [one["port"] for one in said] == taken
+
+
+def test_old_keyfiles_have_numbers_and_semicolons(tmp_path: Path) -> None:
+    profile = (
+        "[connection]\ntype=802-3-ethernet\n[802-3-ethernet]\nmac-address=0;17;34;51;68;85;\n"
+        "[ipv4]\nmethod=manual\naddresses1=192.0.2.9;24;192.0.2.1;\n"
+    )
+    (found,) = claimed(tmp_path, {"etc/NetworkManager/system-connections/x": profile})
+    assert (found["port"], found["addresses"]) == ("fab0", ["192.0.2.9/24"])
+
+
+def test_a_profile_that_netplan_wrote_is_its_files(tmp_path: Path) -> None:
+    """What lies in /run is written anew at the next start."""
+    files = {
+        "etc/netplan/01.yaml": "network:\n  renderer: NetworkManager\n  ethernets:\n    rail:\n      dhcp4: true\n",
+        "run/NetworkManager/system-connections/netplan-rail.nmconnection": (
+            "[connection]\nid=netplan-rail\ntype=ethernet\ninterface-name=fab0\n[ipv4]\nmethod=auto\n"
+        ),
+    }
+    (found,) = claimed(tmp_path, files)
+    assert (found["file"], found["rendered"], found["manager"]) == (
+        "/etc/netplan/01.yaml",
+        "/run/NetworkManager/system-connections/netplan-rail.nmconnection",
+        "NetworkManager",
+    )
+
+
+def test_an_empty_address_begins_anew(tmp_path: Path) -> None:
+    text = "[Match]\nName=fab0\n[Network]\nAddress=192.0.2.8/24\nAddress=\nAddress=192.0.2.9/24\n"
+    (found,) = claimed(tmp_path, {"etc/systemd/network/20.network": text})
+    assert found["addresses"] == ["192.0.2.9/24"]
+
+
+def test_ifcfg_counts_its_addresses_as_far_as_they_go(tmp_path: Path) -> None:
+    text = "DEVICE=fab0\n" + "".join(f"IPADDR{n}=192.0.2.{n}\nPREFIX{n}=24\n" for n in range(12))
+    (found,) = claimed(tmp_path, {"etc/sysconfig/network-scripts/ifcfg-fab0": text})
+    assert found["addresses"] == [f"192.0.2.{n}/24" for n in range(12)]
