@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.lab_inventory import ansible_environment
-from validation import ansible_side
+from validation import ansible_side, bounded
 from validation.load import ConfigError
 
 _PLACED = re.compile(r"\[ERROR\]: \S+\.ya?ml:\d+: ")
@@ -68,18 +67,16 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
     if python is None:
         raise InventoryError("ansible-core is not installed; run bin/rehearse, or pip install ansible-core")
     command = ansible_side.command(python, inventory, variables)
-    ran = subprocess.run(
-        command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL,
-        env=ansible_environment(inventory),
-    )  # fmt: skip
+    ran = bounded.run(command, env=ansible_environment(inventory))
+    out, err = (text.decode("utf-8", "replace") for text in (ran.stdout, ran.stderr))
     by_hand = shlex.join(["ansible-inventory", "-i", str(inventory), "--list"])
     if ran.returncode != 0:
-        said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+        said = [line.strip() for line in err.splitlines() if line.strip()]
         errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit status {ran.returncode}"]
         if _PLACED.match(errors[0]):  # of the plugin rails: file, line and cure stand in it
             raise InventoryError(errors[0].removeprefix("[ERROR]: "))
         raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {by_hand}")
-    answer = ansible_side.answer(ran.stdout)
+    answer = ansible_side.answer(out)
     if answer is None:
         raise InventoryError(f"{inventory}: Ansible gave no answer; check it with: {by_hand}")
     try:

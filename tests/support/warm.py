@@ -26,6 +26,8 @@ from pathlib import Path
 from typing import IO
 from unittest import mock
 
+from validation import bounded
+
 HERE = Path(__file__).parent
 REPO = HERE.parents[1]
 ANSIBLE = Path(sys.executable).parent
@@ -66,10 +68,14 @@ def ansible(name: str, *arguments: str, **environment: str) -> subprocess.Comple
 def asking_ansible() -> contextlib.AbstractContextManager[object]:
     """While it lasts, the toolkit's own questions to Ansible within this repository go through the server."""
 
-    def run(words: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
-        return command(REPO, words[2:], os.environ, Path(words[1]), REPO)
+    def run(words: Sequence[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return _in_bytes(command(REPO, words[2:], os.environ, Path(words[1]), REPO))
 
-    return mock.patch("toolkit.inventory_source.subprocess", types.SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
+    return mock.patch("toolkit.inventory_source.bounded", types.SimpleNamespace(run=run))
+
+
+def _in_bytes(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.encode(), done.stderr.encode())
 
 
 def _request(
@@ -101,14 +107,14 @@ def _running(settings: Path) -> subprocess.Popen[str]:
     return _servers[settings]
 
 
-def _inventory(words: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
-    """subprocess.run of a forked command: the reader of inventories as it would run here, itself where it has
+def _inventory(words: Sequence[str], **options: object) -> subprocess.CompletedProcess[bytes]:
+    """bounded.run of a forked command: the reader of inventories as it would run here, itself where it has
     settings."""
     if Path("ansible.cfg").exists() or any(name.startswith("ANSIBLE_") for name in os.environ):
-        return subprocess.run(words, **options)  # type: ignore[call-overload, no-any-return]
+        return bounded.run(words, **options)  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory() as folder:
         request = _request(Path.cwd(), words[2:], os.environ, Path(words[1]), Path(folder))
-        return _said(words, _forked(request), Path(folder))
+        return _in_bytes(_said(words, _forked(request), Path(folder)))
 
 
 def _work(cwd: str, environment: dict[str, str], arguments: list[str], program: str | None, streams: list[str]) -> None:
@@ -167,8 +173,7 @@ def _serve(requests: IO[str]) -> None:
     for name in ("ansible.cli.inventory", "ansible.cli.playbook", "validation.report.formats"):
         importlib.import_module(name)
 
-    asked = types.SimpleNamespace(run=_inventory, DEVNULL=subprocess.DEVNULL)
-    toolkit.inventory_source.subprocess = asked  # type: ignore[attr-defined]
+    toolkit.inventory_source.bounded = types.SimpleNamespace(run=_inventory)  # type: ignore[assignment]
 
     for name in ("bundle", "compare", "deploy", "fabrics", "profiles", "report", "sign", "validate", "verify"):
         toolkit.cli.cli.get_command(None, name)  # type: ignore[arg-type,attr-defined]
