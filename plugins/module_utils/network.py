@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Pairs = list[tuple[str, str]]
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network_match import Pairs, mac, matches, own_macs
 
 #: What every file of role fabric has in its name.
 OURS = "elastic-ai-"
@@ -34,32 +34,6 @@ MASTERS = ("Bond", "Bridge", "VRF", "master", "controller")
 #: Sections of a keyfile with the address of a port's hardware: by their names and by their older ones.
 WIRED = ("ethernet", "802-3-ethernet", "infiniband")
 NO = ("no", "false", "off", "0", "n", "f", "none")
-
-
-def mac(text: str) -> str:
-    """A hardware address (Ethernet, InfiniBand) as hexadecimal digits alone, "" of what is none.
-
-    systemd.network(5) has it in groups of two digits with colons or hyphens, or of four with dots; old keyfiles of
-    NetworkManager have a list of decimal numbers.
-    """
-    numbers = text.strip().rstrip(";").split(";")
-    if len(numbers) in (6, 20) and all(one.isdigit() and int(one) < 256 for one in numbers):
-        return "".join(f"{int(one):02x}" for one in numbers)
-    for separator, digits in ((":", 2), ("-", 2), (".", 4)):
-        groups = text.strip().lower().split(separator)
-        if len(groups) * digits in (12, 40) and all(re.fullmatch(f"[0-9a-f]{{1,{digits}}}", one) for one in groups):
-            return "".join(one.zfill(digits) for one in groups)
-    return ""
-
-
-def macs(link: Mapping[str, Any], *keys: str) -> set[str]:
-    """A link's hardware addresses by these keys of `ip`."""
-    return {mac(str(link[key])) for key in keys if link.get(key)} - {""}
-
-
-def own_macs(link: Mapping[str, Any]) -> set[str]:
-    """The address that the hardware came with; where `ip` does not say that it is another, the present one."""
-    return macs(link, "permaddr") or macs(link, "address")
 
 
 def sections(text: str) -> dict[str, Pairs]:
@@ -110,49 +84,6 @@ def unit(file: Path, root: Path) -> dict[str, Pairs]:
     return found
 
 
-def _listed(match: Pairs) -> dict[str, list[str]]:
-    """Words of each key: a key that comes again goes on, an empty one begins anew."""
-    found: dict[str, list[str]] = {}
-    for key, value in match:
-        found[key] = [*found.get(key, []), *value.split()] if value else []
-    return {key: words for key, words in found.items() if words}
-
-
-def matches(match: Pairs, link: Mapping[str, Any], driver: str, place: str = "") -> bool:
-    """Whether a [Match] section of systemd.network(5) takes this link: every key has to.
-
-    place: its ID_PATH of udev, "" where that is not known. Keys that are not told apart here (Host, ...) count as
-    fitting, but for the loopback interface.
-    """
-    if not match or link["ifname"] == "lo":
-        return False
-    kind = str((link.get("linkinfo") or {}).get("info_kind", ""))
-    checks: dict[str, set[str]] = {
-        "Name": {str(link["ifname"]), *map(str, link.get("altnames") or ())},
-        "OriginalName": {str(link["ifname"])},
-        "Driver": {driver},
-    }
-    if place:
-        checks["Path"] = {place}
-    if link.get("link_type"):
-        checks["Type"] = {str(link["link_type"]), kind} - {""}
-        checks["Kind"] = {kind} - {""}  # Kind=!* is of whatever nobody made
-    hardware = {"MACAddress": macs(link, "address"), "PermanentMACAddress": own_macs(link)}
-    for key, words in _listed(match).items():
-        if key in hardware:
-            if not hardware[key] & {mac(word) for word in words}:
-                return False
-        elif key in ("SSID", "BSSID", "WLANInterfaceType"):  # of no port with a cable
-            return False
-        elif key in checks:
-            inverted = words[0].startswith("!")
-            patterns = [word.strip('"').lstrip("!") for word in words]
-            fits = any(fnmatch.fnmatchcase(name, pattern) for name in checks[key] for pattern in patterns)
-            if fits == inverted:
-                return False
-    return True
-
-
 def netplan_origin(name: str, root: Path) -> str:
     """The files of netplan that the definition `name` stands in, "" without one: netplan merges them.
 
@@ -191,7 +122,7 @@ def networkd_claims(links: Sequence[Mapping[str, Any]], root: Path) -> Iterator[
     for link in links:
         driver, place = _card(link, root)
         for file, found in parsed:
-            if not matches(found.get("Match", []), link, driver, place):
+            if not matches(found.get("Match", []), link, driver, place, root):
                 continue
             network = found.get("Network", [])
             static = _since_empty(network, "Address") + values(found.get("Address", []), "Address")
@@ -366,7 +297,7 @@ def read_claims(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> l
     """Every file that configures a port of this node: port, manager, file, dhcp, addresses, member_of.
 
     `file` is what a person edits, `rendered` what the manager reads; they differ with netplan. `links` are those of
-    `ip -json address show`.
+    `ip -details -json address show`.
     """
     return [found for sort in (networkd_claims, keyfile_claims, ifupdown_claims) for found in sort(links, root)]
 
@@ -390,7 +321,7 @@ def renamed(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> dict[
             match, wanted = parts.get("Match", []), values(parts.get("Link", []), "Name")[-1:]
             if {key for key, _ in match} - {"MACAddress", "PermanentMACAddress", "Driver", "Type"}:
                 continue
-            if matches(match, link, driver):
+            if matches(match, link, driver, root=root):
                 if wanted and wanted[0] != link["ifname"]:
                     path = f"/{files[name].relative_to(root)}"
                     found[str(link["ifname"])] = {"name": wanted[0], "file": path}

@@ -103,7 +103,7 @@ def read_disks(paths: list[str]) -> dict[str, dict[str, Any]]:
 
 def read_links(module: AnsibleModule) -> tuple[list[dict[str, Any]], str]:
     """The interfaces as `ip` lists them, and why they could not be listed."""
-    code, out, err = plain(module).run_command(["ip", "-json", "address", "show"])
+    code, out, err = plain(module).run_command(["ip", "-details", "-json", "address", "show"])
     if code != 0:
         return [], err.strip()
     return [link for link in json.loads(out) if "ifname" in link], ""

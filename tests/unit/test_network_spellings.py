@@ -78,6 +78,82 @@ def test_a_match_section_is_read_as_networkd_reads_it(tmp_path: Path, case: str)
     assert ports(tmp_path, files) == wanted
 
 
+MACHINE = {
+    "proc/sys/kernel/hostname": "gpu1\n",
+    "proc/sys/kernel/osrelease": "6.8.0-87-generic\n",
+    "proc/cmdline": "BOOT_IMAGE=/vmlinuz root=/dev/sda1 quiet\n",
+    "proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu sse2\n",
+    "etc/machine-id": "0123456789abcdef0123456789abcdef\n",
+    "run/udev/data/n2": "E:ID_NET_DRIVER=mlx5_core\nE:ID_BUS=pci\n",
+}
+NET = {"fab0", "eno1", "ib0"}
+OF_MACHINE = {
+    "this host": ("Host=gpu1", NET),
+    "hosts by pattern": ("Host=gpu*", NET),
+    "another host": ("Host=head", set()),
+    "another host, and a port": ("Host=head\nName=fab0", set()),
+    "all hosts but this": ("Host=!gpu1\nName=fab0", set()),
+    "all hosts but another": ("Host=!head\nName=fab0", {"fab0"}),
+    "machine-id": ("Host=0123456789abcdef0123456789abcdef\nName=fab0", {"fab0"}),
+    "another machine-id": ("Host=1123456789abcdef0123456789abcdef\nName=fab0", set()),
+    "in a container": ("Virtualization=container\nName=fab0", set()),
+    "in a VM": ("Virtualization=vm\nName=fab0", set()),
+    "in KVM": ("Virtualization=kvm\nName=fab0", set()),
+    "virtual": ("Virtualization=yes\nName=fab0", set()),
+    "not virtual": ("Virtualization=no\nName=fab0", {"fab0"}),
+    "not in a container": ("Virtualization=!container\nName=fab0", {"fab0"}),
+    "a word of the kernel's command line": ("KernelCommandLine=quiet\nName=fab0", {"fab0"}),
+    "a key of the kernel's command line": ("KernelCommandLine=root\nName=fab0", {"fab0"}),
+    "not on the kernel's command line": ("KernelCommandLine=ip=dhcp\nName=fab0", set()),
+    "not with a word": ("KernelCommandLine=!quiet\nName=fab0", set()),
+    "kernel from": ("KernelVersion=>=5.15\nName=fab0", {"fab0"}),
+    "kernel before": ("KernelVersion=<5.15\nName=fab0", set()),
+    "kernel by pattern": ("KernelVersion=6.8.*\nName=fab0", {"fab0"}),
+    "another architecture": ("Architecture=s390x\nName=fab0", set()),
+    "this architecture": ("Architecture=native\nName=fab0", {"fab0"}),
+    "firmware": ("Firmware=uefi\nName=fab0", set()),
+    "credential": ("Credential=net\nName=fab0", set()),
+    "one of two": ("Host=|head\nVirtualization=|no\nName=fab0", {"fab0"}),
+    "none of two": ("Host=|head\nVirtualization=|yes\nName=fab0", set()),
+    "property": ("Property=ID_NET_DRIVER=mlx5_core\nName=fab0", {"fab0"}),
+    "another property": ("Property=ID_NET_DRIVER=ixgbe\nName=fab0", set()),
+    "one property is not enough": ("Property=ID_BUS=pci ID_NET_DRIVER=ixgbe\nName=fab0", set()),
+    "without a property": ("Property=!ID_NET_DRIVER=ixgbe\nName=fab0", {"fab0"}),
+    "wireless as systemd ships it": ("Type=wlan\nWLANInterfaceType=ad-hoc", set()),
+    "wireless by its form alone": ("WLANInterfaceType=ad-hoc", set()),
+    "no form of wireless": ("WLANInterfaceType=!ap\nName=fab0", {"fab0"}),
+    "station": ("BSSID=00:11:22:33:44:55", set()),
+    "kind": ("Kind=bond", set()),
+    "no kind": ("Kind=!*\nName=fab0", {"fab0"}),
+    "a key that nobody knows": ("Nmae=fab0", set()),
+    "such a key beside another": ("Nmae=eno1\nName=fab0", {"fab0"}),
+    "nothing": ("", set()),
+    "empty": ("Name=", set()),
+    "wanted and refused": ("Name=fab* eno*\nName=!eno1", {"fab0"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OF_MACHINE)
+def test_every_key_of_a_match_section_counts(tmp_path: Path, case: str) -> None:
+    text, wanted = OF_MACHINE[case]
+    links = [{**link, "ifindex": number} for number, link in enumerate(LINKS, 1)]
+    files = {"etc/systemd/network/20-x.network": f"[Match]\n{text}\n[Network]\nDHCP=yes\n"}
+    assert set(ports(tmp_path, {**MACHINE, **files}, links)) == wanted
+
+
+def test_a_link_of_a_kind_is_found_by_it_and_by_its_driver(tmp_path: Path) -> None:
+    """Without their kind a bond of a fabric and a lab's port are no other's by Kind= and Driver=."""
+    links = [
+        {**PORT, "ifname": "bond0", "linkinfo": {"info_kind": "bond"}},
+        {**OTHER, "linkinfo": {"info_kind": "veth"}},
+    ]
+    for number, (text, wanted) in enumerate(
+        {"Kind=bond": "bond0", "Type=bond": "bond0", "Driver=veth": "eno1"}.items()
+    ):
+        files = {"etc/systemd/network/20-x.network": f"[Match]\n{text}\n"}
+        assert ports(tmp_path / str(number), files, links) == [wanted]
+
+
 def test_other_names_of_a_port_count(tmp_path: Path) -> None:
     links = [{**PORT, "altnames": ["enp8s0f0np0"]}]
     assert ports(tmp_path, {"etc/systemd/network/20-x.network": "[Match]\nName=enp8*\n"}, links) == ["fab0"]
