@@ -284,11 +284,11 @@ def read_modules(module: AnsibleModule, names: list[str], sysfs: Path, kernel: s
             there |= {Path(file).name.split(".ko")[0].replace("-", "_") for file in files}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
-        plain = name.replace("-", "_")
-        loaded, available = (sysfs / "module" / plain).is_dir(), plain in there
-        version = word(sysfs / "module" / plain / "version")
+        own = name.replace("-", "_")
+        loaded, available = (sysfs / "module" / own).is_dir(), own in there
+        version = word(sysfs / "module" / own / "version")
         if not version and available and shutil.which("modinfo"):
-            version = plain(module).run_command(["modinfo", "-F", "version", plain])[1].strip()
+            version = plain(module).run_command(["modinfo", "-F", "version", own])[1].strip()
         found[name] = {"loaded": loaded, "version": version, "available": available or loaded}
     return found
 

@@ -236,6 +236,12 @@ _HEALTHY = {
     "Persistence Mode": ("persistence mode", {"Enabled"}),
     "State": ("NVLink fabric", {"Completed", "N/A"}),
     "Status": ("NVLink fabric", {"Success", "N/A"}),
+    # below Health, which drivers from 550 on have; earlier words of the first: Degraded Bandwidth : False
+    "Bandwidth": ("NVLink fabric's bandwidth", {"Full", "Not Supported", "N/A"}),
+    "Degraded Bandwidth": ("NVLink fabric's bandwidth", {"False", "N/A"}),
+    "Route Unhealthy": ("NVLink fabric's route", {"False", "Not Supported", "N/A"}),
+    "Summary": ("NVLink fabric's health", {"Healthy", "Not Supported", "N/A"}),
+    "Incorrect Configuration": ("NVLink fabric's configuration", {"None", "Not Supported", "N/A"}),
 }
 
 
@@ -255,7 +261,8 @@ def driver_health_faults(said: Mapping[str, Any], plan: Mapping[str, Any]) -> li
             key, _, value = (part.strip() for part in line.partition(":"))
             what, good = _HEALTHY.get(key, ("", {value}))
             if value not in good:
-                faults.append(f"GPU {block.split()[0]}: {what} is {value}")
+                worse = {"Degraded Bandwidth": "degraded", "Route Unhealthy": "unhealthy"}
+                faults.append(f"GPU {block.split()[0]}: {what} is {worse.get(key, value)}")
     return faults
 
 

@@ -18,13 +18,17 @@ gpu: Any = load("plugins/plugin_utils/gpu.py")
 SERVICES = ["nvidia-persistenced.service", "nvidia-fabricmanager.service"]
 
 
-def smi(count: int = 8, mode: str = "Enabled", state: str = "Completed", status: str = "Success") -> str:
-    """`nvidia-smi -q`, shortened, in the form of NVIDIA's Fabric Manager user guide."""
+def smi(
+    count: int = 8, mode: str = "Enabled", state: str = "Completed", status: str = "Success", more: str = ""
+) -> str:
+    """`nvidia-smi -q`, shortened, in the form of NVIDIA's Fabric Manager user guide; more: lines below Health."""
+    health = "        Health\n" + "".join(f"            {line}\n" for line in more.splitlines()) if more else ""
     gpus = [
         f"GPU 00000000:{number:02X}:00.0\n    Product Name                          : NVIDIA H100 80GB HBM3\n"
         f"    Persistence Mode                      : {mode}\n"
         f"    Fabric\n        State                             : {state}\n"
-        f"        Status                            : {status}\n    Processes                             : None\n"
+        f"        Status                            : {status}\n{health}"
+        "    Processes                             : None\n"
         for number in range(count)
     ]
     return f"\n=====NVSMI LOG=====\n\nAttached GPUs                             : {count}\n{''.join(gpus)}"
@@ -42,6 +46,11 @@ PLAN = {"gpus": ["H100"] * 8, "fabric_manager": True}
         ({"stdout": smi(mode="Disabled")}, ["GPU 00000000:00:00.0: persistence mode is Disabled"] * 8),
         ({"stdout": smi(state="In Progress", status="N/A")}, ["NVLink fabric is In Progress"] * 8),
         ({"stdout": smi(status="Failure")}, ["NVLink fabric is Failure"] * 8),
+        ({"stdout": smi(more="Bandwidth : Full\nRoute Unhealthy : False\nSummary : Healthy")}, []),
+        ({"stdout": smi(more="Bandwidth : Degraded")}, ["NVLink fabric's bandwidth is Degraded"] * 8),
+        ({"stdout": smi(more="Degraded Bandwidth : True")}, ["NVLink fabric's bandwidth is degraded"] * 8),
+        ({"stdout": smi(more="Route Unhealthy : True")}, ["NVLink fabric's route is unhealthy"] * 8),
+        ({"stdout": smi(more="Summary : Unhealthy")}, ["NVLink fabric's health is Unhealthy"] * 8),
         ({"rc": 18, "stdout": "Failed to initialize NVML: Driver/library version mismatch"}, ["version mismatch"]),
         ({"rc": 2, "msg": "[Errno 2] No such file or directory: b'nvidia-smi'"}, ["No such file or directory"]),
     ],

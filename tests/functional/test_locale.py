@@ -197,3 +197,16 @@ def test_no_play_sets_an_environment_for_all() -> None:
     """With one, each reading would take the long way (plugins/plugin_utils/reading.py)."""
     for path in ROOT.glob("playbooks/*.yml"):
         assert not re.search(r"^  environment:", path.read_text(), re.MULTILINE), path.name
+
+
+def test_the_version_of_a_module_that_is_not_loaded_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = Recorder("570.133.20\n")
+    said = {"modules.dep": "updates/dkms/nvidia-peermem.ko.zst: updates/dkms/nvidia.ko.zst"}
+    monkeypatch.setattr(node_state, "word", lambda path: said.get(path.name, ""))
+    monkeypatch.setattr(node_state.shutil, "which", lambda name: f"/usr/sbin/{name}")
+    found = node_state.read_modules(module, ["nvidia-peermem", "nouveau"], tmp_path, "6.8.0")
+    assert found["nvidia-peermem"] == {"loaded": False, "version": "570.133.20", "available": True}
+    assert found["nouveau"] == {"loaded": False, "version": "", "available": False}
+    assert [command for command, _ in module.seen] == [["modinfo", "-F", "version", "nvidia_peermem"]]

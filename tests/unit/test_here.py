@@ -259,6 +259,24 @@ def test_one_machine_cannot_do_what_takes_two() -> None:
         ({".dockerenv": ""}, ("docker", True)),
         ({"run/.containerenv": ""}, ("podman", True)),
         ({"proc/1/environ": "PATH=/bin\0container=lxc\0"}, ("container-other", True)),
+        ({"proc/1/environ": "PATH=/bin\0KUBERNETES_SERVICE_HOST=10.96.0.1\0"}, ("container-other", True)),
+        ({"run/secrets/kubernetes.io/serviceaccount/token": "x"}, ("container-other", True)),
+        ({".singularity.d/actions/exec": "", "proc/cpuinfo": "vendor_id\t: GenuineIntel\n"}, ("container-other", True)),
+        (
+            {
+                "proc/self/mountinfo": "612 540 0:57 / / rw,relatime - overlay overlay rw,lowerdir=/x\n",
+                "proc/cpuinfo": "vendor_id\t: AuthenticAMD\nflags\t\t: fpu lahf_lm\n",
+            },
+            ("unknown", False),
+        ),
+        (
+            {
+                "proc/self/mountinfo": "26 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw\n"
+                "40 26 0:57 / /var/lib/docker/overlay2/x/merged rw - overlay overlay rw\n",
+                "proc/cpuinfo": "vendor_id\t: AuthenticAMD\nflags\t\t: fpu lahf_lm\n",
+            },
+            ("none", False),
+        ),
         ({"proc/cpuinfo": "vendor_id\t: GenuineIntel\nflags\t\t: fpu hypervisor lahf_lm\n"}, ("vm-other", False)),
         ({"proc/cpuinfo": "vendor_id\t: GenuineIntel\nflags\t\t: fpu lahf_lm\n"}, ("none", False)),
         ({"proc/cpuinfo": "CPU implementer\t: 0x41\n"}, ("unknown", False)),

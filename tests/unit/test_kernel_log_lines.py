@@ -59,6 +59,13 @@ def read(tmp_path: Path, text: str) -> list[dict[str, Any]]:
             AT,
         ),
         (f"NVRM: {FALLEN}", "lost", None, ""),
+        (
+            "NVRM: nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) "
+            "returned from rpcRecvPoll(pGpu, pRpc) @ rpc.c:1",
+            "lost",
+            None,
+            "",
+        ),
         (f"[Tue Nov 25 10:00:00 2025] NVRM: {FALLEN}", "lost", None, ""),
         ("NVRM: Xid (PCI:0000:3b:00): what nobody has seen", "xid", None, ""),
         ("NVRM: Xid of a form to come: 171", "xid", None, ""),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from validation.probes import facts as node_facts
 from validation.probes import installed
 
 
@@ -51,6 +52,28 @@ def test_versions_are_those_of_the_packages_and_not_of_the_record(dpkg, tmp_path
 
 
 @pytest.mark.parametrize(
+    ("key", "rows", "package"),
+    [
+        ("cuda", ["cuda-toolkit-12-8-config-common 12.8.90-1", "cuda-toolkit-config-common 12.8.90-1"], ""),
+        (
+            "cuda",
+            ["cuda-toolkit-12-4-config-common 12.4.127-1", "cuda-toolkit-12-8 12.8.1-1"],
+            "cuda-toolkit-12-8 12.8.1-1",
+        ),
+        ("cuda", ["cuda-toolkit-13 13.0.2-1", "cuda-toolkit-13-0 13.0.2-1"], "cuda-toolkit-13 13.0.2-1"),
+        ("dcgm", ["datacenter-gpu-manager 1:3.3.9"], "datacenter-gpu-manager 1:3.3.9"),
+        ("slurm", ["slurm-smd 25.05.3-1", "slurm-smd-slurmd 25.05.3-1"], "slurm-smd-slurmd 25.05.3-1"),
+        ("slurm", ["slurm-smd-slurmctld 25.05.3-1"], "slurm-smd-slurmctld 25.05.3-1"),
+        ("fabric_manager", ["nvidia-fabricmanager-dev-570 570.133.20-1"], ""),
+        ("fabric_manager", ["nvidia-fabricmanager-570 570.133.20-1"], "nvidia-fabricmanager-570 570.133.20-1"),
+    ],
+)
+def test_a_component_is_its_own_package_and_no_other_of_that_name(dpkg, tmp_path, key, rows, package):
+    dpkg(*(f"installed {row}" for row in rows))
+    assert facts(tmp_path)[key] == package
+
+
+@pytest.mark.parametrize(
     ("rows", "package"),
     [
         (["installed docker-ce 5:29.9.0-1~debian.12~bookworm"], "docker-ce 5:29.9.0-1~debian.12~bookworm"),
@@ -89,3 +112,18 @@ def test_without_a_readable_record_nothing_is_claimed(dpkg, tmp_path, record):
     dpkg()
     found = facts(tmp_path, record)
     assert (found["stack_release"], found["stand_ins"], found["drift"]) == ("", [], [])
+
+
+@pytest.mark.parametrize(
+    ("text", "torch"),
+    [
+        ('{"horovod": "0.28.1", "torch": "2.7.0"}', "2.7.0"),
+        ('== PyTorch ==\nNVIDIA Release 25.03\n{"horovod": "", "torch": "2.7.0"}\n', "2.7.0"),
+        ('{"horovod": "", "torch": "2.7.0"}\nexit hook: container ends\n', "2.7.0"),
+        ('{"horovod": "", "torch": "2.7.0"}\n{not JSON at all}\n', "2.7.0"),
+        ('{"event": "start"}\n', None),
+        ("", None),
+    ],
+)
+def test_what_an_image_prints_beside_its_versions_costs_none(text, torch):
+    assert node_facts._said_by_training(text).get("torch") == torch

@@ -183,6 +183,7 @@ STATES = {
         "MIXED+PLANNED",
         "IDLE+RESERVED",
         "IDLE+DYNAMIC_NORM",
+        "MIXED+DYNAMIC_FUTURE",
         "MIXED+CLOUD+REBOOT_REQUESTED",
         "allocated+",
         "mixed-",

@@ -23,6 +23,7 @@ _HARMLESS = {
     *_WORKS,
     "CLOUD",
     "DYNAMIC_NORM",
+    "DYNAMIC_FUTURE",  # a node that took the place of one in the state FUTURE (slurmd -F)
     "REBOOT_REQUESTED",
     "UNDRAIN",
     "",  # sinfo's ALLOCATED+

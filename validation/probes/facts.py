@@ -33,7 +33,7 @@ from validation.probes import (
     virtualisation,
 )
 from validation.probes.carrier import carrier_changes
-from validation.probes.tool import Ran, document, group, last_line, run_tool
+from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
 TRAINING = "/usr/local/bin/elastic-ai-training-exec"
@@ -145,6 +145,18 @@ def ports(interfaces: list[str]) -> dict[str, Any]:
     return {"fabric_ports": [fabric_port(i) for i in interfaces], "rdma_devices": rdma_devices()}
 
 
+def _said_by_training(text: str) -> dict[str, Any]:
+    """The report of _TRAINING, whatever an image's start-up prints before and after it; {} where there is none."""
+    for line in reversed(text.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "horovod" in found:
+            return found
+    return {}
+
+
 def nvlink(gpu_count: int) -> dict[str, Any]:
     """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
     unless the devices are a lab's, for which there is no nvidia-smi.
@@ -190,7 +202,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
     versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
-    training = json.loads(line) if (line := last_line(versions)).startswith("{") else {}  # a banner may come before
+    training = _said_by_training(versions)
     offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))
     try:
         probes = importlib.metadata.version("elastic-ai-toolkit")

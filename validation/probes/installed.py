@@ -19,14 +19,15 @@ TIMEOUT_S = 20.0
 #: component -> package names that carry it, over all distributions and providers; the first that is installed counts
 PACKAGES: dict[str, tuple[str, ...]] = {
     "driver": ("libcuda1", "libnvidia-compute", "libnvidia-compute-*", "nvidia-driver-cuda"),
-    "fabric_manager": ("nvidia-fabricmanager", "nvidia-fabricmanager-*", "nvidia-fabric-manager"),
-    "cuda": ("cuda-toolkit-[0-9]*",),
+    "fabric_manager": ("nvidia-fabricmanager", "nvidia-fabricmanager-[0-9]*", "nvidia-fabric-manager"),
+    "cuda": ("cuda-toolkit-[0-9]*[0-9]",),  # not cuda-toolkit-12-8-config-common, which each library of CUDA brings
     "cudnn": ("libcudnn[0-9]", "libcudnn[0-9]-cuda-*"),
     "nccl": ("libnccl2", "libnccl"),
     "ofed": ("doca-ofed", "rdma-core"),
     "container_toolkit": ("nvidia-container-toolkit",),
-    "dcgm": ("datacenter-gpu-manager-4-core",),
-    "slurm": ("slurmd", "slurmctld", "slurm-slurmd", "slurm-slurmctld"),
+    "dcgm": ("datacenter-gpu-manager-4-core", "datacenter-gpu-manager"),  # the second: DCGM 3
+    # the last two: SchedMD's own Debian packages (make deb) of 23.11 and later
+    "slurm": ("slurmd", "slurmctld", "slurm-slurmd", "slurm-slurmctld", "slurm-smd-slurmd", "slurm-smd-slurmctld"),
 }
 #: beside the components: the package that Docker is from, whose name tells who puts fixes into it
 BESIDE: dict[str, tuple[str, ...]] = {"docker_package": ("docker-ce", "moby-engine", "docker.io", "docker")}

@@ -31,9 +31,11 @@ XID = re.compile(
 LIKE_XID = re.compile(r"(?:NVRM: |nvidia-nvswitch\d*: )(?P<switch>S)?Xid\b(?P<words>.*)", re.IGNORECASE)
 #: A GPU that is lost, in a line that has no number: "NVRM: GPU 0000:dc:00.0: GPU has fallen off the bus.", "NVRM: GPU
 #: at 0000:dc:00.0 has fallen off the bus.", "NVRM: The NVIDIA GPU 0000:dc:00.0 (PCI ID: 10de:2330) installed in this
-#: system has fallen off the bus and is not responding to commands.".
+#: system has fallen off the bus and is not responding to commands.", "NVRM: nvCheckOkFailedNoLog: Check failed: GPU
+#: lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F) returned from ...".
 LOST = re.compile(
-    r"(?:NVRM|nvidia)\b.*?(?P<words>(?:GPU )?(?:has )?fallen off the bus\b.*|GPU (?:is|has been) lost\b.*)"
+    r"(?:NVRM|nvidia)\b.*?(?P<words>(?:GPU )?(?:has )?fallen off the bus\b.*|GPU (?:is|has been) lost\b.*"
+    r"|GPU lost from the bus\b.*)"
 )
 _ADDRESS = re.compile(r"(?<![0-9A-Fa-f])[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![0-9A-Fa-f])")
 #: The begin of the last of these, where the driver writes it as lines of their own.

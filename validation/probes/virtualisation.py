@@ -12,7 +12,14 @@ from validation.probes.tool import group, run_tool
 TIMEOUT_S = 10.0
 ROOT = Path("/")
 #: file -> kind of container, by the names of systemd-detect-virt(1)
-MARKS = {".dockerenv": "docker", "run/.containerenv": "podman", "run/systemd/container": "container-other"}
+MARKS = {
+    ".dockerenv": "docker",
+    "run/.containerenv": "podman",
+    "run/systemd/container": "container-other",
+    "run/secrets/kubernetes.io": "container-other",  # of a pod
+    "var/run/secrets/kubernetes.io": "container-other",
+    ".singularity.d": "container-other",  # Apptainer and SingularityCE
+}
 X86 = ("GenuineIntel", "AuthenticAMD")
 
 
@@ -31,9 +38,13 @@ def by_marks(root: Path) -> tuple[str, bool]:
     for name, kind in MARKS.items():
         if (root / name).exists():
             return kind, True
-    said = group(r"(?:^|\0)container=(\w[\w-]*)", _text(root / "proc/1/environ"))
+    said = group(r"(?:^|\0)(container=\w|KUBERNETES_SERVICE_HOST=)", _text(root / "proc/1/environ"))
     if said:
         return "container-other", True
+    # Enroot's, containerd's and CRI-O's containers have no mark; a machine without a disk may have such a root too
+    if group(r"^\d+ \d+ \S+ \S+ / .* - ((?:fuse-?)?overlay\S*|fuse\.fuse-overlayfs|squashfs) ",
+             _text(root / "proc/self/mountinfo")):  # fmt: skip
+        return "unknown", False
     processor = _text(root / "proc/cpuinfo")
     if group(r"^flags\s*:.*\b(hypervisor)\b", processor):
         return "vm-other", False

@@ -29,7 +29,7 @@ HELP = {
 #: States of a node, and flags of it, in which it takes work; in all others it takes none. Source: slurm_protocol_defs.c
 #: and man page of sinfo, node state codes.
 IN_SERVICE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "RESERVED")
-HARMLESS = (*IN_SERVICE, "CLOUD", "DYNAMIC_NORM", "REBOOT_REQUESTED", "UNDRAIN", "")
+HARMLESS = (*IN_SERVICE, "CLOUD", "DYNAMIC_NORM", "DYNAMIC_FUTURE", "REBOOT_REQUESTED", "UNDRAIN", "")
 MIG = re.compile(r"\d+g\.\d+gb", re.IGNORECASE)  # in the type of MIG instances, of which several are of one GPU
 MARKS = {"@": "REBOOT_REQUESTED", "-": "PLANNED"}  # behind a state; each of the others keeps work away
 #: States of a job in which it holds what it was given. Source: man page of squeue, job state codes.
