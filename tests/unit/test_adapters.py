@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.node_modules import load
 from tests.support.site import ADAPTER, NIC, REAL, REAL_FACTS, criterion, plan_of, results_of, verdict_of, with_facts
+from validation.model import Port
 from validation.probes import facts, pcie
 
 PLAN = plan_of(REAL, ["preflight"])
@@ -120,6 +121,37 @@ def test_the_odd_one_fails_and_is_named_with_what_it_has(odd: dict[str, Any], wo
     bad = [j for j in judged(**odd).judgements if j.verdict == "fail"]
     assert [j.subject for j in bad] == ["gpu2"]
     assert words in bad[0].reason
+
+
+@pytest.mark.parametrize("odd", ["", "gpu2"])
+def test_a_card_of_two_layers_has_infiniband_where_it_carries_rdma_and_ethernet_elsewhere(odd: str) -> None:
+    """Two ports with RDMA and one without, all of one model: the layer of each is that of what it carries."""
+    ports = [Port(interface=f"fab{n}", address=f"10.78.{n}.1", prefix=24, rdma=n < 2) for n in range(3)]
+    nodes = tuple(
+        n.model_copy(update={"ports": tuple(p.model_copy(update={"address": f"{p.address}{i}"}) for p in ports)})
+        for i, n in enumerate(REAL.nodes)
+    )
+    topology = REAL.model_copy(update={"nodes": nodes})
+    plan = plan_of(topology, ("preflight",))
+    cards = [
+        {
+            **NIC,
+            "interface": f"fab{n}",
+            "address": f"0000:3b:00.{n}",
+            "link_layer": "Ethernet" if n == 2 else "InfiniBand",
+        }
+        for n in range(3)
+    ]
+    results = [
+        with_facts(r, pci=[{**c, "link_layer": "Ethernet"} if r.measurement == f"facts.{odd}" else c for c in cards])
+        if r.measurement.startswith("facts.")
+        else r
+        for r in results_of(plan, facts=REAL_FACTS)
+    ]
+    found = criterion(verdict_of(topology, plan, results), "pf.nic")
+    bad = [j for j in found.judgements if j.verdict == "fail"]
+    assert [j.subject for j in bad] == [odd] * bool(odd), [j.reason for j in bad]
+    assert all("fab2" not in j.reason for j in bad)
 
 
 @pytest.mark.parametrize(

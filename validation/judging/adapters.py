@@ -16,16 +16,27 @@ PARTS = {"firmware": "firmware", "link_layer": "link layer", "read_request_bytes
 """What of the adapters of a model is compared, in words."""
 
 
-def _usual(case: Case, criterion: Criterion) -> dict[tuple[str, str], Counter[str]]:
-    """(Board, part) -> how many adapters of all nodes have which value."""
-    found: dict[tuple[str, str], Counter[str]] = {}
+_Equals = tuple[str, str, bool]
+"""Board, part, and of the link layer whether the port is to carry RDMA: a port of a card that can be either is set to
+the layer of what it carries."""
+
+
+def _equals(case: Case, node: str, card: PciCard, part: str) -> _Equals:
+    ports = case.topology.node(node).ports
+    tcp = any(not port.rdma for port in ports if port.interface == card.interface)
+    return card.board, part, part == "link_layer" and tcp
+
+
+def _usual(case: Case, criterion: Criterion) -> dict[_Equals, Counter[str]]:
+    """How many adapters of all nodes have which value."""
+    found: dict[_Equals, Counter[str]] = {}
     for measurement in case.serving(criterion):
         result = case.usable(measurement.id)
         facts = result.facts_of(NodeFacts) if result is not None else None
         for card in facts.pci if facts is not None else ():
             for part in PARTS:
                 if card.what == "nic" and (value := getattr(card, part)):
-                    found.setdefault((card.board, part), Counter())[str(value)] += 1
+                    found.setdefault(_equals(case, measurement.nodes[0], card, part), Counter())[str(value)] += 1
     return found
 
 
@@ -34,11 +45,11 @@ def _says(card: PciCard) -> str:
     return f"{card.name}: {', '.join(parts)}"
 
 
-def _odd(card: PciCard, found: Mapping[tuple[str, str], Counter[str]]) -> list[str]:
+def _odd(case: Case, node: str, card: PciCard, found: Mapping[_Equals, Counter[str]]) -> list[str]:
     """In which parts an adapter differs from most of its model; without a majority all of them do."""
     odd = []
     for part, words in PARTS.items():
-        values = found.get((card.board, part), Counter())
+        values = found.get(_equals(case, node, card, part), Counter())
         ranking = values.most_common()
         mine = str(getattr(card, part) or "")
         if not mine or len(ranking) < 2:
@@ -73,7 +84,7 @@ def judge_adapters(case: Case, criterion: Criterion) -> list[Judgement]:
         shown = {card.interface for card in mine}
         lacking = [port.interface for port in case.topology.node(node).ports if port.interface not in shown]
         text = "; ".join(map(_says, mine))
-        wrong = [words for card in mine for words in _odd(card, found)]
+        wrong = [words for card in mine for words in _odd(case, node, card, found)]
         unread = [f"nothing is shown of {', '.join(lacking)}"] if lacking else []
         unread += [
             f"{words} of {card.name} could not be read"
@@ -81,7 +92,7 @@ def judge_adapters(case: Case, criterion: Criterion) -> list[Judgement]:
             for part, words in PARTS.items()
             if not getattr(card, part)
         ]
-        alone = [card.name for card in mine if found.get((card.board, "firmware"), Counter()).total() < 2]
+        alone = [card.name for card in mine if found.get(_equals(case, node, card, "firmware"), Counter()).total() < 2]
         if wrong:
             judged.append(say("fail", "not-equal", "; ".join(wrong), text=text))
         elif hidden:

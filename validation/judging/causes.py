@@ -125,6 +125,57 @@ def _joined(texts: Iterable[str], by: str = "; ") -> str:
     return by.join(dict.fromkeys(texts))
 
 
+# --- what the inventory says of a port's rate -------------------------------------------------------------------
+
+
+RATED = ("tr.tcpbw", "tr.rdmabw", "tr.rdmagpu", "tr.incast", "tr.alltoall")
+"""Criteria whose floor is a share of the fabric's line rate."""
+
+
+def slower_declared(case: Case) -> dict[str, dict[str, float]]:
+    """Node -> its ports whose declared rate is less than the one that all are judged by, which is what they do."""
+    link = case.topology.lab_link
+    wanted = link.rate_gbps if link is not None else case.fabric.line_rate_gbps
+    return {
+        node.name: {p.interface: p.rate_gbps for p in node.ports if p.rate_gbps is not None and p.rate_gbps < wanted}
+        for node in case.topology.nodes
+    }
+
+
+def with_declared(case: Case, findings: Iterable[Finding]) -> list[Finding]:
+    """Findings of a rate without a cause that ports took part in of which the inventory declares a smaller one."""
+    slow = slower_declared(case)
+    if not any(slow.values()):
+        return list(findings)
+    link = case.topology.lab_link
+    name, wanted = ("the lab link", link.rate_gbps) if link else (case.fabric.name, case.fabric.line_rate_gbps)
+    told: list[Finding] = []
+    for finding in findings:
+        ends = {
+            end
+            for id_ in finding.evidence
+            if id_ in case.planned and finding.criteria[0] in RATED
+            for end in case.plan.measurement(id_).endpoints
+        }
+        mine = {str(end): slow[end.node][end.port] for end in ends if end.port in slow.get(end.node, {})}
+        if finding.about.kind == "port":  # what other ports are slower explains none of its pairs with the rest
+            mine = {port: rate for port, rate in mine.items() if port == str(finding.about)} or (
+                mine if finding.confidence is None else {}
+            )
+        if mine and not finding.cause:
+            said = ", ".join(f"{rate:g} Gbit/s for {port}" for port, rate in sorted(mine.items()))
+            finding = finding.model_copy(
+                update={
+                    "cause": f"the inventory declares {said}, and {name} has {wanted:g}: judged by that, they are no "
+                    "proof of a fault",
+                    "remedy": "Judge these ports by a fabric of their own rate (an inventory of their own), or declare "
+                    f"what was ordered. {finding.remedy}",
+                }
+            )
+        told.append(finding)
+    return told
+
+
 # --- what sets a node apart -------------------------------------------------------------------------------------
 
 

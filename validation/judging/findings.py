@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from validation.analysis.localise import Pair, Suspect, localise
 from validation.criterion import Criterion
 from validation.judging.case import Case
-from validation.judging.causes import with_causes, with_differences
+from validation.judging.causes import with_causes, with_declared, with_differences
 from validation.judging.denial import loss_of
 from validation.judging.equals import failed_rails
 from validation.judging.leaves import LOOK_THERE, Shared, failed_leaves
@@ -38,7 +38,7 @@ def findings(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> tuple[Fin
     lost, gone = _unreachable(case, taken)
     remedies = {criterion.id: criterion.remedy or "" for criterion in case.criteria}
     found += mute_ports(case, gone, taken, remedies)
-    return tuple([*with_differences(case, _merge(with_causes(case, found))), *lost])
+    return tuple([*with_differences(case, _merge(with_declared(case, with_causes(case, found)))), *lost])
 
 
 def _pairs(
