@@ -13,7 +13,7 @@ from validation.load import read_source
 
 GROUPS = ("heads", "clients", "gpu_servers")
 COLUMNS = ("address", "name", "group", "user", "port", "host_key")
-_ADDRESS = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})$")
+_ADDRESS = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,252})$")
 _SECRET = re.compile(r"pass|secret|token", re.IGNORECASE)
 _MOST = 4096  # nodes of one list; a range with a digit too many is no list
 
@@ -53,25 +53,51 @@ def from_words(words: tuple[str, ...]) -> list[Wanted]:
 
 
 def from_file(path: Path) -> list[Wanted]:
-    """A file: an address or range on each line, or CSV whose first line names the columns, `address` among them."""
-    lines = read_source(path).text.splitlines()
+    """A file: an address or range on each line, or CSV whose first line names the columns, `address` among them.
+
+    As spreadsheets save it: a mark of UTF-8 before it, commas, semicolons or tabs, names in any case, empty columns.
+    """
+    lines = read_source(path).text.removeprefix("\ufeff").splitlines()
     rows = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
     if not rows:
         raise UsageFault(f"{path}: no address; one on each line, or CSV with the columns {', '.join(COLUMNS)}")
-    header = [cell.strip() for cell in rows[0][1].split(",")]
-    if "address" not in header:
+    separator = next((one for one in ",;\t" if "address" in map(str.lower, _cells(rows[0][1], one))), None)
+    if separator is None:
         return [Wanted(a, f"{path}:{n}") for n, line in rows for a in expand(line.strip(), f"{path}:{n}")]
+    header = [cell.lower() for cell in _cells(rows[0][1], separator)]
     for column in header:
         if column not in COLUMNS:
             why = "a password has no place in a list: --ask-password" if _SECRET.search(column) else "remove it"
             raise UsageFault(f"{path}:{rows[0][0]}: unknown column {column!r}; known: {', '.join(COLUMNS)}; {why}")
     found = []
     for number, line in rows[1:]:
-        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        cells = _cells(line, separator)
         if len(cells) > len(header):
-            raise UsageFault(f"{path}:{number}: {len(cells)} cells, {len(header)} columns; remove the commas too many")
+            words = {",": "commas", ";": "semicolons", "\t": "tabs"}[separator]
+            raise UsageFault(f"{path}:{number}: {len(cells)} cells, {len(header)} columns; remove the {words} too many")
         found += _row(dict(zip(header, cells, strict=False)), f"{path}:{number}")
     return found
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """The cells of a line, without quotes, and without empty ones behind the last."""
+    found = [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+    while found and not found[-1]:
+        found.pop()
+    return found
+
+
+def _no_address(word: str) -> str:
+    """What is wrong with a word that is no address, and what to write."""
+    if re.search(r"[,;\t]", word):
+        return f"no address or host name; a list with columns names them in its first line: {','.join(COLUMNS)}"
+    if re.fullmatch(r"[0-9.]+/\d+", word):
+        return "a network; write the addresses of its nodes, as 198.51.100.[31:34]"
+    if "@" in word:
+        return "no address or host name; the user stands in the column user, or comes by --user"
+    if re.fullmatch(r"[^:]+:\d+", word):
+        return "no address or host name; the port stands in the column port of a list"
+    return "no address or host name"
 
 
 def _row(row: dict[str, str], place: str) -> list[Wanted]:
@@ -104,7 +130,7 @@ def checked(wanted: list[Wanted]) -> list[Wanted]:
     seen: dict[tuple[str, int | None], str] = {}
     for one in wanted:
         if not _ADDRESS.fullmatch(one.address) and not is_ipv6(one.address):
-            raise UsageFault(f"{one.place}: {one.address!r} is no address or host name")
+            raise UsageFault(f"{one.place}: {one.address!r} is {_no_address(one.address)}")
         if is_ipv6(one.address):
             words = "is an IPv6 address, and this release manages nodes over IPv4 alone; name the node's IPv4 address"
             raise UsageFault(f"{one.place}: {one.address} {words}")
