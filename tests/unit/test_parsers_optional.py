@@ -80,6 +80,21 @@ def test_what_iperf3_leaves_out_costs_nothing_else(key: str) -> None:
     assert len(values(samples, "retransmits")) == (key != "retransmits")
 
 
+def test_a_sender_without_a_sum_costs_its_retransmits_alone() -> None:
+    report = json.loads(IPERF3)
+    del report["end"]["sum_sent"]
+    samples, _ = parse("tcp-bandwidth", doc("tcp-bandwidth", json.dumps(report)), BANDWIDTH)
+    assert values(samples, "tcp_bandwidth_gbps") == rates(IPERF3)
+    assert values(samples, "retransmits") == []
+
+
+def test_both_directions_at_once_are_another_measurement() -> None:
+    report = json.loads(IPERF3)
+    report["start"]["test_start"]["bidir"] = report["server_output_json"]["start"]["test_start"]["bidir"] = 1
+    with pytest.raises(ParseError, match="both directions at once"):
+        rates(json.dumps(report))
+
+
 def test_retransmits_are_those_of_the_sum_alone() -> None:
     report = json.loads(IPERF3)
     del report["end"]["sum_sent"]["retransmits"]

@@ -308,6 +308,9 @@ def test_numbers_that_are_not_set_and_details_that_are_null(form: str) -> None:
     job["nodes"], job["gres_detail"] = "gpu[1-2]", [None, "gpu:1(IDX:0)"]
     [read] = parse_jobs(json.dumps({"jobs": [job], "errors": []}).encode())
     assert (read.time_limit_s, read.held) == (None, (Held("gpu2", 0, 0),))
+    job["gres_detail"], job["tres_alloc_str"] = None, ""
+    [read] = parse_jobs(json.dumps({"jobs": [job], "errors": []}).encode())
+    assert (read.held, read.problem) == ((), "")
 
 
 @pytest.mark.parametrize(

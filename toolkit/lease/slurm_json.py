@@ -104,6 +104,7 @@ def _state(job: Mapping[str, Any]) -> str:
 def _held(job: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[Held, ...]:
     """GPUs of each node. Unclear where they cannot be told."""
     details = _value(job, "gres_detail")
+    details = [] if details is None else details
     if not isinstance(details, list) or not all(isinstance(detail, (str, type(None))) for detail in details):
         raise _fault("gres_detail of a job is no list of texts")
     if not any(details):

@@ -119,6 +119,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         raise ParseError(f"iperf3 used {test['protocol']} instead of TCP")
     if test["reverse"]:
         raise ParseError("iperf3 ran in the reverse direction")
+    if test.get("bidir"):  # of 3.7 and later
+        raise ParseError("iperf3 ran in both directions at once")
     expect(params, "seconds", test["duration"], "iperf3 duration")
     expect(params, "omit_s", test["omit"], "iperf3 omitted seconds")
     expect(params, "streams", test["num_streams"], "iperf3 streams")
@@ -139,7 +141,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if not rates or abs(statistics.fmean(rates) - whole) > CONSISTENT * whole:
         raise ParseError(f"iperf3: the intervals do not add up to the receiver's {whole:.4g} Gbit/s")
     samples = [Sample(metric="tcp_bandwidth_gbps", value=rate, unit="Gbit/s") for rate in rates]
-    again = report["end"]["sum_sent"].get("retransmits")
+    again = (report["end"].get("sum_sent") or {}).get("retransmits")
     if again is not None:  # iperf3 leaves it out where TCP_INFO has none: MPTCP, other systems
         samples.append(Sample(metric="retransmits", value=count(again, "iperf3: retransmits"), unit="count"))
     facts = plain(doc["facts"])
