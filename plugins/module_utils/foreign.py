@@ -15,6 +15,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.foreign_slurm import (
+    SLURM_DAEMONS,
+    at,
+    read_slurm,
+    read_text,
+    says,
+)
+
 Runner = Callable[[list[str]], tuple[int, str, str]]
 
 LEDGERS = "var/lib/elastic-ai/ledger"
@@ -38,19 +46,16 @@ FILES = (
     "/etc/ucx/ucx.conf",
     "/usr/bin/toolkit",
 )
-#: Where else a slurm.conf lies: built by hand, Debian's former folder, and what a slurmd without one has fetched.
-SLURM_CONFS = (
-    "/etc/slurm/slurm.conf",
-    "/etc/slurm-llnl/slurm.conf",
-    "/usr/local/etc/slurm.conf",
-    "/opt/slurm/etc/slurm.conf",
-    "/run/slurm/conf/slurm.conf",
-    "/var/spool/slurmd/conf-cache/slurm.conf",
-    "/var/spool/slurm/conf-cache/slurm.conf",
-    "/var/spool/slurm/d/conf-cache/slurm.conf",
-)
 #: What the roles neither write nor read, and what does the same work.
 BESIDE = {
+    "image": (
+        "/cm/local/apps/cmd/etc/cmd.conf",
+        "/opt/xcat/xcatinfo",
+        "/xcatpost/mypostscript",
+        "/etc/warewulf/warewulf.conf",
+        "/warewulf/config",
+        "/warewulf/run.sh",
+    ),
     "time": ("/etc/ntp.conf", "/etc/ntpsec/ntp.conf", "/etc/openntpd/ntpd.conf"),
     "firewall": (
         "/etc/iptables/rules.v4",
@@ -62,10 +67,10 @@ BESIDE = {
         "/etc/csf/csf.conf",
     ),
 }
-SLURM_DAEMONS = ("slurmd", "slurmctld", "slurmdbd")
+MONITORING = ("prometheus", "node_exporter")
 #: Names of processes (15 characters of them) by who runs them.
 PROCESSES = {
-    "Kubernetes": ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2", "kubelite"),
+    "Kubernetes": ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2", "kubelite", "crio", "k0s"),
     "PBS": ("pbs_mom", "pbs_server", "pbs_comm"),
     "LSF": ("sbatchd", "mbatchd", "lim"),
     "Grid Engine": ("sge_execd", "sge_qmaster"),
@@ -82,6 +87,7 @@ AGENT_FILES = {
         "/var/lib/rancher/k3s/agent",
         "/var/lib/rancher/rke2/agent",
         "/var/snap/microk8s/current",
+        "/var/lib/k0s/kubelet.conf",
     ),
     "PBS": ("/etc/pbs.conf", "/var/spool/pbs/mom_priv/config", "/var/spool/torque/mom_priv/config"),
     "LSF": ("/etc/lsf.conf",),
@@ -94,20 +100,23 @@ DRIVER_PACKAGES = re.compile(
     r"|nvidia-(tesla|legacy)-\S*driver|linux-(modules|objects|signatures)-nvidia-|libnvidia-compute|libcuda1$"
     r"|cuda-drivers|(kmod|akmod|dkms)-nvidia|xorg-x11-drv-nvidia"
 )
+OFED_PROGRAMS = ("/usr/bin/ofed_info", "/usr/sbin/ofed_uninstall.sh")
+#: Packages of an OFED's or DOCA's kernel modules, whose programs may be left out.
+OFED_PACKAGES = re.compile(
+    r"(kmod-)?mlnx-of(ed-kernel|a_kernel)|mlnx-ofed-|doca-(ofed|all|kernel|roce|networking)(-|$)"
+)
+#: Where a containerd has what runs: the distribution's, Docker's own, and those of k3s, RKE2, snaps and k0s.
+CONTAINERD = (
+    "run/containerd",
+    "run/docker/containerd/daemon",
+    "run/k3s/containerd",
+    "run/k0s/containerd",
+    "run/snap.docker/containerd/daemon",
+    "var/snap/microk8s/common/run/containerd",
+)
 #: What the GPU operator's driver container leaves on its host.
 OPERATOR = ("/run/nvidia/driver/usr", "/run/nvidia/driver/proc", "/run/nvidia/validations/driver-ready")
 OWN_DATABASES = {"mysql", "performance_schema", "sys", "information_schema", "test"}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-
-
-def _at(root: Path, path: str) -> Path:
-    return root / path.lstrip("/")
 
 
 def ledgers(root: Path) -> dict[str, Any]:
@@ -129,21 +138,15 @@ def ledgers(root: Path) -> dict[str, Any]:
     return found
 
 
-def says(text: str) -> list[str]:
-    """The lines of a configuration that say anything."""
-    lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if line and not line.startswith(("#", ";", "--", "//"))]
-
-
 def shipped(root: Path, path: str, run: Runner) -> bool:
     """Whether a file is as a package of the distribution brought it."""
-    status = _read(root / "var/lib/dpkg/status")
+    status = read_text(root / "var/lib/dpkg/status")
     if status:
         found = re.search(rf"^ {re.escape(path)} ([0-9a-f]{{32}})", status, re.MULTILINE) or re.search(
-            rf"^([0-9a-f]{{32}})\s+{re.escape(path)}$", _read(root / "var/lib/ucf/hashfile"), re.MULTILINE
+            rf"^([0-9a-f]{{32}})\s+{re.escape(path)}$", read_text(root / "var/lib/ucf/hashfile"), re.MULTILINE
         )
         try:
-            content = _at(root, path).read_bytes()
+            content = at(root, path).read_bytes()
         except OSError:
             return False
         return bool(found) and hashlib.md5(content, usedforsecurity=False).hexdigest() == found[1]  # type: ignore[index]
@@ -156,14 +159,17 @@ def shipped(root: Path, path: str, run: Runner) -> bool:
 def made_by_package(root: Path, run: Runner, key: str = "/etc/munge/munge.key", within_s: int = 600) -> bool:
     """Whether munge's key is the one that its package made when it was installed, which nobody else has."""
     try:
-        made = _at(root, key).stat().st_mtime
+        made = at(root, key).stat().st_mtime
     except OSError:
         return False
-    times = []
-    listed = root / "var/lib/dpkg/info/munge.list"
+    times, listed = [], root / "var/lib/dpkg/info/munge.list"
     if listed.exists():
+        log = list(_dpkg_log(root))
+        configured = [_log_time(line) for line in log if re.search(r" configure munge:", line)]
+        if configured:  # which is when it makes the key, and nothing else takes so long
+            return any(-5 <= made - one <= 60 for one in configured)
         times.append(listed.stat().st_mtime)
-        times += [_log_time(line) for line in _dpkg_log(root) if re.search(r" (install|configure) munge:", line)]
+        times += [_log_time(line) for line in log if re.search(r" install munge:", line)]
     else:
         code, out, _ = run(["rpm", "-q", "--qf", "%{INSTALLTIME}\n", "munge"])
         times += [float(line) for line in out.split() if line.isdigit()] if code == 0 else []
@@ -186,74 +192,32 @@ def _log_time(line: str) -> float:
         return 0.0
 
 
+def _same_network(root: Path, process: Path) -> bool:
+    try:
+        return (process / "ns/net").readlink() == (root / "proc/1/ns/net").readlink()
+    except OSError:
+        return False
+
+
 def processes(root: Path) -> dict[str, list[list[str]]]:
     """Command lines of the processes by name, of those that are asked about; not those in containers."""
-    names = {*SLURM_DAEMONS, "prometheus", "node_exporter", *(name for many in PROCESSES.values() for name in many)}
+    names = {*SLURM_DAEMONS, *MONITORING, "conmon", *(name for many in PROCESSES.values() for name in many)}
     found: dict[str, list[list[str]]] = {}
     for path in (root / "proc").glob("[0-9]*/comm"):
-        name = _read(path).strip()
-        if name in names and not re.search(r"^NSpid:\t\d+\t", _read(path.parent / "status"), re.MULTILINE):
-            words = [word for word in _read(path.parent / "cmdline").split("\0") if word]
+        name = read_text(path).strip()
+        contained = re.search(r"^NSpid:\t\d+\t", read_text(path.parent / "status"), re.MULTILINE)
+        # a container on the node's own network has the ports that the node's own would have
+        if name in names and (not contained or (name in MONITORING and _same_network(root, path.parent))):
+            words = [word for word in read_text(path.parent / "cmdline").split("\0") if word]
             found.setdefault(name, []).append(words)
     return found
-
-
-def slurm_settings(root: Path, path: str) -> dict[str, Any]:
-    """Controllers and name of the cluster in a slurm.conf, and of the files that it includes."""
-    lines = says(_read(_at(root, path)))
-    for line in list(lines):
-        include = re.match(r"(?i)include\s+(\S+)", line)
-        if include and "%" not in include[1]:
-            lines += says(_read(_at(root, str(Path(path).parent / include[1]))))
-    controllers, cluster = [], ""
-    for line in lines:
-        told = re.match(r"(?i)(SlurmctldHost|ControlMachine|BackupController|ClusterName)\s*=\s*\"?([^\s\"#]+)", line)
-        if told and told[1].lower() == "clustername":
-            cluster = told[2]
-        elif told:
-            controllers += [one.split("(")[0] for one in told[2].split(",") if one]
-    return {"controllers": list(dict.fromkeys(controllers)), "cluster": cluster, "says": len(lines)}
-
-
-def _option(words: list[str], *names: str) -> str:
-    for index, word in enumerate(words):
-        for name in names:
-            if word == name and index + 1 < len(words):
-                return words[index + 1]
-            if name.startswith("--") and word.startswith(name + "="):
-                return word.partition("=")[2]
-            if not name.startswith("--") and word.startswith(name) and len(word) > len(name):
-                return word[len(name) :]
-    return ""
-
-
-def read_slurm(root: Path, running: dict[str, list[list[str]]]) -> dict[str, Any]:
-    """Every slurm.conf with its controllers, and the daemons that run with what they were started with."""
-    daemons = []
-    paths = list(SLURM_CONFS)
-    for name in SLURM_DAEMONS:
-        for words in running.get(name, []):
-            conf = _option(words, "-f") if name != "slurmdbd" else ""
-            daemons.append({"name": name, "conf": conf, "server": _option(words, "--conf-server")})
-            paths += [conf] if conf and conf not in paths else []
-    confs = []
-    for path in paths:
-        if _at(root, path).is_file():
-            settings = slurm_settings(root, path)
-            if settings.pop("says"):
-                confs.append({"path": path, **settings})
-    for default in ("etc/default/slurmd", "etc/sysconfig/slurmd"):
-        told = re.search(r"--conf-server[= ]\"?([^\s\"']+)", "\n".join(says(_read(root / default))))
-        if told:
-            daemons.append({"name": "slurmd", "conf": "", "server": told[1], "configured": f"/{default}"})
-    return {"confs": confs, "daemons": daemons}
 
 
 def read_files(root: Path, known: dict[str, str], run: Runner) -> list[dict[str, Any]]:
     """Files that roles would write over: whose they are, as far as that can be told."""
     found = []
     for path in FILES:
-        file = _at(root, path)
+        file = at(root, path)
         if not file.is_file():
             continue
         content = file.read_bytes()
@@ -277,32 +241,32 @@ def read_agents(root: Path, running: dict[str, list[list[str]]]) -> dict[str, li
         signs = [f"{name} runs" for name in names if name in running]
         if who == "LSF" and signs == ["lim runs"]:  # another program may have so short a name
             signs = []
-        signs += [path for path in AGENT_FILES.get(who, ()) if _at(root, path).exists()]
+        signs += [path for path in AGENT_FILES.get(who, ()) if at(root, path).exists()]
         if signs:
             found[who] = signs
     return found
 
 
-def installed_drivers(root: Path, run: Runner) -> list[str]:
-    """Installed packages of an NVIDIA driver."""
-    status = _read(root / "var/lib/dpkg/status")
+def installed(root: Path, run: Runner, wanted: re.Pattern[str], *globs: str) -> list[str]:
+    """Installed packages of these names; `globs` are what rpm is asked for."""
+    status = read_text(root / "var/lib/dpkg/status")
     if status:
         there = re.compile(r"^Status: \w+ \w+ (?!not-installed|config-files)", re.MULTILINE)
         blocks = [block.strip() for block in status.split("\n\n") if there.search(block)]
         names = [match[1] for match in (re.match(r"Package: (\S+)", block) for block in blocks) if match]
     else:
-        code, out, _ = run(["rpm", "-qa", "--qf", "%{NAME}\n", "*nvidia*", "cuda-drivers*"])
+        code, out, _ = run(["rpm", "-qa", "--qf", "%{NAME}\n", *globs])
         names = out.split() if code == 0 else []
-    return sorted({name for name in names if DRIVER_PACKAGES.match(name)})
+    return sorted({name for name in names if wanted.match(name)})
 
 
 def read_driver(root: Path, kernel: str, run: Runner) -> dict[str, Any]:
     """An NVIDIA driver, and by which of its makers' ways it came."""
-    packages = installed_drivers(root, run)
-    runfile = [p for p in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer") if _at(root, p).exists()]
-    container = [path for path in OPERATOR if _at(root, path).exists()]
+    packages = installed(root, run, DRIVER_PACKAGES, "*nvidia*", "cuda-drivers*")
+    runfile = [p for p in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer") if at(root, p).exists()]
+    container = [path for path in OPERATOR if at(root, path).exists()]
     dkms = [f"/{path.relative_to(root)}" for path in sorted((root / "var/lib/dkms").glob("nvidia*")) if path.is_dir()]
-    modules = re.findall(r"^(\S*/nvidia\.ko\S*):", _read(root / f"lib/modules/{kernel}/modules.dep"), re.MULTILINE)
+    modules = re.findall(r"^(\S*/nvidia\.ko\S*):", read_text(root / f"lib/modules/{kernel}/modules.dep"), re.MULTILINE)
     return {
         "packages": packages,
         "runfile": runfile,
@@ -317,31 +281,51 @@ def read_databases(root: Path) -> dict[str, Any]:
     folder = "/var/lib/mysql"
     settings = [*(root / "etc/mysql").rglob("*.cnf"), *(root / "etc/my.cnf.d").glob("*.cnf"), root / "etc/my.cnf"]
     for path in sorted(settings):
-        told = re.search(r"^\s*datadir\s*=\s*(\S+)", _read(path), re.MULTILINE)
+        told = re.search(r"^\s*datadir\s*=\s*(\S+)", read_text(path), re.MULTILINE)
         folder = told[1].strip("\"'") if told else folder
     try:
-        there = sorted(path.name for path in _at(root, folder).iterdir() if path.is_dir())
+        there = sorted(path.name for path in at(root, folder).iterdir() if path.is_dir())
     except OSError:
         there = []
     names = [n for n in there if n not in OWN_DATABASES and not n.startswith(("#", ".", "lost+found"))]
     return {"folder": folder, "names": names}
 
 
-def read_containers(root: Path) -> dict[str, int]:
-    """Containers that run, by the namespace of containerd: moby is Docker's, k8s.io Kubernetes'."""
-    tasks = root / "run/containerd/io.containerd.runtime.v2.task"
-    try:
-        spaces = sorted(path for path in tasks.iterdir() if path.is_dir())
-        counted = {space.name: sum(1 for one in space.iterdir() if one.is_dir()) for space in spaces}
-    except OSError:
-        return {}
-    return {name: count for name, count in counted.items() if count}
+def read_containers(root: Path, running: dict[str, list[list[str]]]) -> dict[str, int]:
+    """Containers that run, by the namespace of containerd: moby is Docker's, k8s.io Kubernetes'; podman has none."""
+    counted: dict[str, int] = {}
+    for place in CONTAINERD:
+        for space in (root / place / "io.containerd.runtime.v2.task").glob("*"):
+            there = sum(1 for one in space.glob("*") if one.is_dir())
+            counted[space.name] = counted.get(space.name, 0) + there
+    for words in running.get("conmon", []):
+        who = "k8s.io" if any("crio" in word for word in words) else "podman"
+        counted[who] = counted.get(who, 0) + 1
+    return {name: count for name, count in sorted(counted.items()) if count}
+
+
+def read_docker(root: Path, known: dict[str, str]) -> list[str]:
+    """Files of systemd that start Docker otherwise than its package does, which daemon.json would contradict."""
+    units = root / "etc/systemd/system"
+    files = [units / "docker.service", *sorted((units / "docker.service.d").glob("*.conf"))]
+    paths = [(f"/{file.relative_to(root)}", says(read_text(file))) for file in files]
+    return [
+        path for path, lines in paths if path not in known and any(re.match(r"ExecStart\s*=\s*\S", x) for x in lines)
+    ]
+
+
+def read_ofed(root: Path, run: Runner) -> list[str]:
+    """An OFED or DOCA: its programs, else its packages, else modules that DKMS builds."""
+    programs = [p for p in OFED_PROGRAMS if at(root, p).exists()]
+    packages = [f"package {name}" for name in installed(root, run, OFED_PACKAGES, "*mlnx*", "*mlx*", "doca-*")]
+    built = [f"/{path.relative_to(root)}" for path in sorted((root / "var/lib/dkms").glob("mlnx-of*")) if path.is_dir()]
+    return programs or packages or built
 
 
 def read_monitoring(root: Path, running: dict[str, list[list[str]]]) -> list[str]:
     """Prometheus or its exporter of nodes from another place than the distribution's packages."""
     found = []
-    for name in ("prometheus", "node_exporter"):
+    for name in MONITORING:
         for words in running.get(name, []):
             if words and words[0] not in ("/usr/bin/prometheus", "/usr/bin/prometheus-node-exporter"):
                 found.append(shlex.quote(words[0]))
@@ -350,7 +334,7 @@ def read_monitoring(root: Path, running: dict[str, list[list[str]]]) -> list[str
 
 def read_beside(root: Path) -> dict[str, list[str]]:
     """What else keeps time or filters packets here: its files where they say anything."""
-    return {kind: [p for p in paths if says(_read(_at(root, p)))] for kind, paths in BESIDE.items()}
+    return {kind: [p for p in paths if says(read_text(at(root, p)))] for kind, paths in BESIDE.items()}
 
 
 def read_foreign(run: Runner, kernel: str, root: Path = Path("/")) -> dict[str, Any]:
@@ -362,9 +346,10 @@ def read_foreign(run: Runner, kernel: str, root: Path = Path("/")) -> dict[str, 
         "slurm": read_slurm(root, running),
         "agents": read_agents(root, running),
         "driver": read_driver(root, kernel, run),
-        "ofed": [p for p in ("/usr/bin/ofed_info", "/usr/sbin/ofed_uninstall.sh") if _at(root, p).exists()],
+        "ofed": read_ofed(root, run),
         "databases": read_databases(root),
-        "containers": read_containers(root),
+        "containers": read_containers(root, running),
+        "docker": read_docker(root, known["files"]),
         "monitoring": read_monitoring(root, running),
         "beside": read_beside(root),
     }

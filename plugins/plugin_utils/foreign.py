@@ -55,9 +55,11 @@ OF_FILE = {
 }
 #: What does the work of a role beside it.
 BESIDE = {
+    "image": "another system deploys this node ({files}): what is set up here is gone when that deploys it anew",
     "time": "another program keeps time by {files}; role base installs chrony in its place",
     "firewall": "packets are filtered by {files}, which role firewall leaves alone: the nodes have to reach each other",
 }
+OWN_CONF = "/etc/slurm/slurm.conf"
 #: What EPEL's and the makers' example files name as controller.
 EXAMPLES = {"linux0", "localhost"}
 
@@ -92,7 +94,7 @@ def slurm_signs(observed: Json, wanted: Json) -> list[str]:
         entry = known.get(conf["path"])
         if entry and (entry["as_written"] or _ours(conf["controllers"], wanted)):
             continue
-        example = set(conf["controllers"]) <= EXAMPLES and not running and not observed["jobs"]
+        example = conf["controllers"] and set(conf["controllers"]) <= EXAMPLES and not running and not observed["jobs"]
         if not entry and (_file(foreign, conf["path"]).get("default") or example):
             continue
         others.add(conf["path"])
@@ -104,6 +106,11 @@ def slurm_signs(observed: Json, wanted: Json) -> list[str]:
             signs.append(f"{one['name']} takes its configuration from {one['server']}{where}")
         elif not one.get("configured") and not mine and not one["server"]:
             signs.append(f"{one['name']} runs")
+        elif one.get("configured") and one["configured"] not in {e["path"] for e in known.values()}:
+            if one["conf"] and one["conf"] not in {conf["path"] for conf in slurm["confs"]} | {OWN_CONF}:
+                signs.append(f"{one['name']} reads {one['conf']} ({one['configured']})")
+            if one.get("program") and not mine:
+                signs.append(f"{one['configured']} starts {one['program']}")
     return list(dict.fromkeys(signs)) + [
         entry["path"]
         for entry in foreign["files"]
@@ -164,6 +171,12 @@ def found(observed: Json, wanted: Json) -> dict[str, list[str]]:
     running = foreign["containers"].get("moby", 0)
     if running and not own and "docker" not in foreign["ledgers"]:
         signs.setdefault("docker", []).append(f"{running} containers of Docker that run")
+    if not own and "docker" not in foreign["ledgers"]:
+        for space, count in foreign["containers"].items():
+            if space not in ("moby", "k8s.io", "plugins.moby"):
+                who = "Podman" if space == "podman" else f"containerd (namespace {space})"
+                signs.setdefault("docker", []).append(f"{count} containers of {who} that run")
+        signs.setdefault("docker", []).extend(f"{path} starts it otherwise" for path in foreign.get("docker") or ())
     if foreign["databases"]["names"] and "slurm" not in foreign["ledgers"]:
         names = ", ".join(foreign["databases"]["names"])
         signs["database"] = [f"databases {names} in {foreign['databases']['folder']}"]
