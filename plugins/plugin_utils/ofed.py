@@ -51,6 +51,7 @@ def ofed_reboot_reasons(seen: Mapping[str, Any]) -> list[str]:
     of_ofed = bool(re.fullmatch(r"\d+\.\d+-[\d.]+", loaded))
     if seen["provider"] == "inbox":
         return [f"mlx5_core of OFED {loaded} is loaded, the kernel's own is installed"] if of_ofed else []
-    if not installed or loaded == installed:
+    # MLNX_OFED names its packages by a number more than its modules: 24.10-1.1.4.0 and 24.10-1.1.4
+    if not installed or loaded == installed or (of_ofed and installed.startswith(f"{loaded}.")):
         return []
     return [f"mlx5_core of {f'OFED {loaded}' if of_ofed else 'the kernel'} is loaded, of OFED {installed} installed"]

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import collectives_documents, tf_documents
 from tests.support import gpu_tools_documents as made
-from tests.support.rdma_documents import HARDWARE, WRITE, end, said
+from tests.support.rdma_documents import HARDWARE, WRITE, _case, end, said
 from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.tool_documents import BANDWIDTH, DATA, TRAINING_PARAMS, doc, training, values
 from validation.facts import GpuToolsFacts
@@ -196,6 +196,23 @@ def test_a_test_of_nvbandwidth_without_its_matrix_costs_that_test() -> None:
     dotted = [name.replace(":00)", ":00.0)") for name in REPORT["GPU Device list"]]
     assert nvbandwidth(printed(**{"GPU Device list": dotted})).addresses == ("0008:06:00.0", "0009:06:00.0")
     assert nvbandwidth(printed(**{"GPU Device list": None})).addresses == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"$", " "),  # blanks at the end of every line
+        (r"\t+", "        "),  # columns by blanks
+        (r"^( rdma_cm QPs)", r" Use ROCm memory : OFF\n Numa node       : 0\n\1"),
+        (r"^( ibv_wr\* API +: \S+)$", r"\1\t\tUsing DDP      : OFF"),
+        (r"\A", "Conflicting CPU frequency values detected: 800.0 != 2900.0. CPU Freq is not max.\n"),
+    ],
+)
+def test_perftests_head_may_be_laid_out_otherwise(pattern: str, words: str) -> None:
+    kind, text, facts, params = _case("4.5-write_bw")
+    other = re.sub(pattern, words, text, flags=re.MULTILINE)
+    assert other != text
+    assert parse(kind, rdma_doc(kind, other, facts), params)[0] == parse(kind, rdma_doc(kind, text, facts), params)[0]
 
 
 def test_a_figure_that_perftests_json_leaves_out_contradicts_nothing() -> None:

@@ -19,7 +19,7 @@ from validation.probes import ProbeDoc
 from validation.probes.rdma import packets
 
 TESTS = {"write": "RDMA_Write", "read": "RDMA_Read", "send": "Send"}
-LINE = re.compile(r"^-{80,}$", re.MULTILINE)
+LINE = re.compile(r"^-{80,}\s*?$", re.MULTILINE)
 BANDWIDTH_HEAD = re.compile(r"^ #bytes +#iterations +BW peak\[Gb/sec\] +BW average\[Gb/sec\] +MsgRate\[Mpps\]", re.M)
 LATENCY_HEAD = re.compile(r"^ #bytes #iterations +t_min\[usec\] +t_max\[usec\] +t_typical\[usec\] +t_avg\[usec\]", re.M)
 SWEEP_SIZES = tuple(float(2**power) for power in range(1, 24))
@@ -50,19 +50,19 @@ def _find(pattern: str, text: str, what: str) -> str:
 
 def header(text: str) -> Header:
     """The head of a report; ParseError where it is cut."""
-    gid = re.search(r"^ GID index +: (\d+)$", text, re.MULTILINE)
-    transport = _find(r"\bTransport type : (\S+)$", text, "transport type")
-    connection = _find(r"^ Connection type : (\S+)\t", text, "connection type")
+    gid = re.search(r"^ GID index +: (\d+)\s*$", text, re.MULTILINE)
+    transport = _find(r"\bTransport type *: (\S+)", text, "transport type")
+    connection = _find(r"^ Connection type *: (\S+)", text, "connection type")
     if transport != "IB" or connection != "RC":
         raise ParseError(f"perftest used {transport}/{connection} instead of IB/RC")
     return Header(
-        test=_find(r"^ +(\S.* Test)$", text, "name of the test"),
-        device=_find(r"\bDevice +: (\S+)$", text, "device"),
-        qps=int(_find(r"^ Number of qps +: (\d+)\t", text, "number of queue pairs")),
-        mtu=int(_find(r"^ Mtu +: (\d+)\[B\]$", text, "MTU")),
-        link=_find(r"^ Link type +: (\S+)$", text, "link type"),
+        test=_find(r"^ +(\S.* Test)\s*$", text, "name of the test"),
+        device=_find(r"\bDevice +: (\S+)", text, "device"),
+        qps=int(_find(r"^ Number of qps +: (\d+)\b", text, "number of queue pairs")),
+        mtu=int(_find(r"^ Mtu +: (\d+)\[B\]", text, "MTU")),
+        link=_find(r"^ Link type +: (\S+)", text, "link type"),
         gid_index=int(gid.group(1)) if gid else None,
-        cm=_find(r"^ rdma_cm QPs\s+: (ON|OFF)$", text, "way of connecting") == "ON",
+        cm=_find(r"^ rdma_cm QPs\s+: (ON|OFF)\b", text, "way of connecting") == "ON",
     )
 
 
