@@ -71,7 +71,8 @@ def _short(name: str) -> str:
 def _ours(controllers: Iterable[str], wanted: Json) -> bool:
     """Whether one of these is a head of the inventory, by its name or address."""
     heads = {str(name).lower() for name in wanted.get("heads") or ()}
-    names = [str(one).rsplit(":", 1)[0] if str(one).count(":") == 1 else str(one) for one in controllers]
+    every = [name for one in controllers for name in str(one).split(",") if name]  # --conf-server head1:6817,head2
+    names = [name.rsplit(":", 1)[0] if name.count(":") == 1 else name for name in every]
     return any(name.lower() in heads or _short(name) in {_short(head) for head in heads} for name in names)
 
 

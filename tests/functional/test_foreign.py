@@ -118,6 +118,20 @@ def test_a_node_of_another_slurm_is_refused_with_controller_paths_and_both_ways_
         assert "out" in reason.rpartition("else ")[2]
 
 
+@pytest.mark.parametrize(
+    ("said", "ours"),
+    [
+        ("head", True),
+        ("head:6817", True),
+        ("other:6817,head:6817", True),
+        ("HEAD.cluster.example:6817,other", True),
+        ("ctl01:6817,ctl02:6817", False),
+    ],
+)
+def test_controllers_of_a_slurmd_are_compared_one_by_one(said: str, ours: bool) -> None:
+    assert judge._ours([said], {"heads": ["head"]}) is ours
+
+
 def test_what_is_said_to_be_ours_passes_and_is_told(root: Path) -> None:
     foreign_slurm(root)
     assert reasons(root, ("slurm", "munge", "jobs"), jobs=["17"]) == []

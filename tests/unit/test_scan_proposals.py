@@ -216,8 +216,11 @@ def test_managers_of_a_port(tmp_path: Path) -> None:
             "etc/network/interfaces": "auto lo\niface lo inet loopback\n  iface eno2 inet dhcp\n",
         },
     )
+    assert probe.ifupdown_ports(root) == set()  # left by an upgrade: nothing is installed that reads it
+    tree(tmp_path, {"usr/sbin/ifup": ""})
     ifupdown = probe.ifupdown_ports(root)
     more = {
+        "usr/sbin/ifup": "",
         "etc/network/interfaces": "source /etc/net/*.cfg\n",
         "etc/net/a.cfg": "iface fab0 inet dhcp\niface fab1:1 x",
     }

@@ -66,7 +66,12 @@ def network_services() -> list[str]:
 
 
 def ifupdown_ports(root: Path = _ROOT) -> set[str]:
-    """Ports with a stanza in ifupdown's files: those that /etc/network/interfaces sources among them."""
+    """Ports with a stanza in ifupdown's files: those that /etc/network/interfaces sources among them.
+
+    None where ifupdown is not installed: a system that was upgraded from it keeps its files, which nobody reads.
+    """
+    if not any((root / place / "ifup").exists() for place in ("sbin", "usr/sbin")):
+        return set()
     folder = root / "etc" / "network"
     wanted, texts, seen = [folder / "interfaces", *sorted((folder / "interfaces.d").glob("*"))], [], set()
     while wanted:
