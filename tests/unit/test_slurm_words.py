@@ -295,6 +295,7 @@ def test_counts_of_tres() -> None:
     assert tres("gres/gpu:a100=2,gres/gpu:h100=1", "gres/gpu") == 3
     assert METRICS.gpus_of("gres/gpu:a100=2,gres/gpu:h100=1,gres/vgpu=9", 0) == 3
     assert METRICS.gpus_of("gres/gpu=2,gres/gpu:a100=2,gres/shard=70,gres/mps=50", 140) == 3
+    assert METRICS.gpus_of("gres/gpu=1,gres/shard=1K", 128) == 9
     with pytest.raises(ValueError, match="gpu:1g"):
         gres_list("gpu:1g.10gb")
 

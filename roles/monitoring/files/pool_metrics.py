@@ -92,7 +92,8 @@ def resources(text):
 
 def counted(tres, name):
     """How much of it a list like cpu=1,gres/gpu=2,gres/gpu:v100=2 has; those with a class are in the first."""
-    found = {key: int(value) for key, value in re.findall(rf"(?:^|,){name}((?::[^=,]*)?)=(\d+)(?=,|$)", tres)}
+    said = re.findall(rf"(?:^|,){name}((?::[^=,]*)?)=(\d+[KMGTP]?)(?=,|$)", tres)
+    found = {key: number(value) for key, value in said}
     return found.get("", sum(found.values()))
 
 
