@@ -204,3 +204,30 @@ def test_a_probe_that_is_stopped_takes_its_container_along(node: Path) -> None:
         process.communicate(timeout=20)
     assert containers(node) == []
     assert not (node / "reloaded").exists()
+
+
+LOST = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "found"),
+    [
+        ("NVIDIA A30\n[GPU is lost]\n", 0, ["NVIDIA A30"]),
+        ("NVIDIA A30\n[Unknown Error]\nNVIDIA A30\nERR!\n", 0, ["NVIDIA A30", "NVIDIA A30"]),
+        (f"NVIDIA A30\n{LOST}\nNVIDIA A30\n", 15, ["NVIDIA A30", "NVIDIA A30"]),
+        (f"{LOST}\nNVIDIA A30\nReboot the system to recover this GPU.\n", 15, ["NVIDIA A30"]),
+        ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n", 18, []),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that.\n", 9, []),
+        ("No devices were found\n", 6, []),
+        ("", 127, []),
+    ],
+)
+def test_a_gpu_that_is_lost_costs_no_other_and_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, code: int, found: list[str]
+) -> None:
+    (tmp_path / "said").write_text(said)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\ncat {tmp_path}/said\nexit {code}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert smi.answering() == found

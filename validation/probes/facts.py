@@ -200,7 +200,7 @@ def with_firmware(card: dict[str, Any]) -> dict[str, Any]:
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
-    gpus = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
+    gpus = smi.answering()
     versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
     training = _said_by_training(versions)
     offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))

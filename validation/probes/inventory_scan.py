@@ -195,7 +195,7 @@ def collect() -> dict[str, Any]:
     """Everything, as toolkit.scan.answer.Answer."""
     virt = run_tool(["systemd-detect-virt"], timeout_s=TIMEOUT_S).stdout.strip()
     container = run_tool(["systemd-detect-virt", "--quiet", "--container"], timeout_s=TIMEOUT_S).returncode == 0
-    names = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
+    names = smi.answering()
     return {
         "type": TYPE,
         "hostname": platform.node(),
