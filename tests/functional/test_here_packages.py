@@ -85,6 +85,7 @@ def test_what_one_of_them_needs_itself_is_named_too(run: Run, module: str) -> No
     assert "Traceback" not in done.stderr
     assert "defect" not in done.stderr
     assert f"lacks {module.replace('_', '-')} (No module named '{module}" in done.stderr
+    assert "[1/" not in done.stderr, "before anything is measured"
 
 
 def test_the_readme_has_the_same_packages() -> None:

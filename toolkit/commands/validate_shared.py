@@ -120,6 +120,8 @@ def _info(run_dir: Path, asked: Asked, plan: Plan) -> RunInfo:
 
 async def measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan) -> None:
     """Measure what is missing of the run's plan, with progress on stderr."""
+    import validation.report  # noqa: F401  (what the report needs is missed before anything is measured)
+
     progress = make_progress(sys.stderr)
     async with looking_on(launcher, run_dir, plan, progress.said):
         await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))

@@ -24,7 +24,7 @@ from typing import Any
 from validation.probes import asked
 from validation.probes.affinity import take_all
 from validation.probes.supervise import supervise
-from validation.probes.tool import on_term_stop_the_tool
+from validation.probes.tool import on_term_stop_the_tool, search_sbin
 
 ANCHOR = "anchor"
 
@@ -90,6 +90,7 @@ def main(argv: list[str]) -> int:
     args = parse(argv)
     if args.name == ANCHOR:
         return anchor()
+    search_sbin()
 
     def work() -> int:
         on_term_stop_the_tool()

@@ -22,6 +22,10 @@ its own for the report (validation/bounded.py)."""
 _CHUNK_BYTES = 1 << 16
 
 
+SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+"""Where runuser, ethtool and ibstat are on some systems, and which a user's PATH may lack there."""
+
+
 class Stopped(Exception):
     """The probe was told to stop (TERM): start no further tool."""
 
@@ -58,6 +62,12 @@ def last_line(text: str) -> str:
     """The last line that is not empty, or ""."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
+
+
+def search_sbin() -> None:
+    """Search the folders of system programs too, after those that PATH has."""
+    before = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if one]
+    os.environ["PATH"] = os.pathsep.join([*before, *(one for one in SBIN if one not in before)])
 
 
 def now() -> str:
