@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,6 +111,12 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
     ("test_gpu.py::test_cuda_is_of_the_wanted_version", "gpu1", gone("/usr/local/cuda-12.2/bin/nvcc"), "is not there"),
     ("test_gpu.py::test_cuda_is_of_the_wanted_version", "gpu1", other("cuda-toolkit-12-2", "12.2.0-1"),
      "wanted 12.2.2"),
+    ("test_gpu.py::test_cuda_is_of_the_wanted_version", "gpu1", other("cuda-toolkit-12-2", "12.2.20-1"),
+     "12.2.20-1, wanted 12.2.2"),
+    ("test_gpu.py::test_driver_is_loaded_and_of_the_wanted_version", "gpu1",
+     lambda n: n.files.update({"/sys/module/nvidia/version": ("5351.1\n", "root", "444")}), "5351.1, wanted 535"),
+    ("test_gpu.py::test_dcgm_is_of_the_wanted_version", "gpu1", other("datacenter-gpu-manager-4-core", "1:4.6.01-1"),
+     "is 4.6.01-1, wanted 4.6.0"),
     ("test_gpu.py::test_dcgm_is_of_the_wanted_version", "gpu1", other("datacenter-gpu-manager-4-core", "1:4.5.0-1"),
      "is 4.5.0-1, wanted 4.6.0"),
     ("test_gpu.py::test_dcgm_runs", "gpu1", disabled("nvidia-dcgm"), "is not enabled"),
@@ -127,6 +134,8 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
      "docker is 27.1.0, wanted 20.10.24"),
     ("test_containers.py::test_container_toolkit_is_of_one_wanted_version", "gpu1",
      other("libnvidia-container1", "1.18.0-1"), "libnvidia-container1 1.18.0-1"),
+    ("test_containers.py::test_container_toolkit_is_of_one_wanted_version", "gpu1",
+     other("libnvidia-container1", "1.19.10-1"), "wanted 1.19.1: libnvidia-container1 1.19.10-1"),
     ("test_containers.py::test_container_toolkit_is_of_one_wanted_version", "gpu1",
      other("libnvidia-container1", "1.19.1-2"), "of several versions"),
     ("test_remoting.py::test_ports_of_leases_are_closed_and_the_sweep_runs", "gpu1",
@@ -226,6 +235,16 @@ def test_a_head_that_validates_nothing_by_itself_needs_no_timer() -> None:
             healthy("head"),
             inventory(monitoring_revalidate=[]),
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "system"),
+    [("ol", "9.6", "el9"), ("rocky", "9.6", "el9"), ("ubuntu", "24.04", "ubuntu2404"), ("debian", "13", "debian13")],
+)
+def test_a_system_is_called_as_the_roles_call_it(name: str, release: str, system: str) -> None:
+    site = Site(fake_host(healthy("gpu1"), inventory()))
+    site._host = SimpleNamespace(system_info=SimpleNamespace(distribution=name, release=release))
+    assert site.system == system
 
 
 def test_expectations_follow_the_inventory_then_the_release_then_the_role() -> None:

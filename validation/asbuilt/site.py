@@ -56,6 +56,12 @@ def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+def is_version(found: str, wanted: str) -> bool:
+    """Whether a version is the wanted one, or a build of it: 12.2.2-1 of 12.2.2, 580.95.05 of 580, and not 23.11.10 of
+    23.11.1. Any is where none is named."""
+    return not wanted or re.match(rf"{re.escape(wanted)}(?!\d)", found) is not None
+
+
 class Site:
     """What the inventory says of one node, and of the others."""
 
@@ -119,7 +125,7 @@ class Site:
     def system(self) -> str:
         """The node's operating system as the roles' tables name it: debian12, ubuntu2404, el9."""
         name, version = str(self._host.system_info.distribution), str(self._host.system_info.release)
-        if name in ("rhel", "redhat", "rocky", "almalinux", "centos"):
+        if name in ("rhel", "redhat", "rocky", "almalinux", "centos", "ol", "oracle"):
             return f"el{version.partition('.')[0]}"
         return f"{name}{version.replace('.', '') if name == 'ubuntu' else version.partition('.')[0]}"
 

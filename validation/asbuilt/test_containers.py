@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from validation.asbuilt.site import Host, Site, not_applicable
+from validation.asbuilt.site import Host, Site, is_version, not_applicable
 
 
 def _configured(host: Host) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def test_container_toolkit_is_of_one_wanted_version(host: Host, site: Site) -> N
     names = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools",
              "libnvidia-container1")  # fmt: skip
     found = {name: _version(host, name) for name in names}
-    other = {name: version for name, version in found.items() if not version or not version.startswith(wanted)}
+    other = {name: version for name, version in found.items() if not version or not is_version(version, wanted)}
     said = ", ".join(f"{name} {version or 'is not installed'}" for name, version in other.items())
     assert not other, f"wanted {wanted}: {said}"
     assert len(set(found.values())) == 1, f"of several versions: {', '.join(sorted(set(found.values())))}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from validation.asbuilt.site import Host, Site, not_applicable
+from validation.asbuilt.site import Host, Site, is_version, not_applicable
 
 MODULES = ("ib_uverbs", "rdma_ucm")
 
@@ -47,7 +47,7 @@ def test_rdma_stack_is_installed(host: Host, site: Site) -> None:
     profile, version = str(site.wants("ofed_doca_profile")), site.version("ofed_version", "ofed")
     package = host.package(profile)
     assert package.is_installed, f"{profile} is not installed"
-    assert str(package.version).startswith(version), f"{profile} is {package.version}, wanted {version}"
+    assert is_version(str(package.version), version), f"{profile} is {package.version}, wanted {version}"
 
 
 def test_rdma_modules_are_loaded(host: Host, site: Site) -> None:

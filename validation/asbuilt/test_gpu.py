@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.asbuilt.site import Host, Site, not_applicable
+from validation.asbuilt.site import Host, Site, is_version, not_applicable
 
 
 def _with_modules(site: Site) -> None:
@@ -20,7 +20,7 @@ def test_driver_is_loaded_and_of_the_wanted_version(host: Host, site: Site) -> N
     version = host.file("/sys/module/nvidia/version")
     assert version.exists, "the module nvidia is not loaded"
     found, wanted = version.content_string.strip(), site.version("nvidia_driver_version", "nvidia_driver")
-    assert found.startswith(wanted), f"the driver that runs is {found}, wanted {wanted}"
+    assert is_version(found, wanted), f"the driver that runs is {found}, wanted {wanted}"
 
 
 def test_nouveau_is_not_loaded(host: Host, site: Site) -> None:
@@ -52,7 +52,7 @@ def test_cuda_is_of_the_wanted_version(host: Host, site: Site) -> None:
     assert host.file(f"{home}/bin/nvcc").exists, f"{home}/bin/nvcc is not there"
     package = host.package(f"cuda-toolkit-{major}-{minor}")
     assert package.is_installed, f"{package.name} is not installed"
-    assert str(package.version).startswith(wanted), f"{package.name} is {package.version}, wanted {wanted}"
+    assert is_version(str(package.version), wanted), f"{package.name} is {package.version}, wanted {wanted}"
 
 
 def test_dcgm_is_of_the_wanted_version(host: Host, site: Site) -> None:
@@ -62,7 +62,7 @@ def test_dcgm_is_of_the_wanted_version(host: Host, site: Site) -> None:
     package = host.package("datacenter-gpu-manager-4-core")
     assert package.is_installed, f"{package.name} is not installed"
     found = str(package.version).rpartition(":")[2]
-    assert found.startswith(wanted), f"{package.name} is {found}, wanted {wanted}"
+    assert is_version(found, wanted), f"{package.name} is {found}, wanted {wanted}"
 
 
 def test_dcgm_runs(host: Host, site: Site) -> None:
