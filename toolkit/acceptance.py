@@ -26,6 +26,7 @@ from validation.execute.store import Store
 from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.facts import Ports
 from validation.judging.case import make_case
+from validation.kept import as_kept
 from validation.load import ConfigError
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.parsers.common import ParseError, as_facts
@@ -325,7 +326,7 @@ def take_rules(run_dir: Path, agreement: Agreement) -> None:
     if kept != run_dir:
         rundir.write_document(kept / RUN, info)  # a copy: without run.json a run is none
     for name, text in agreement.files.items():
-        rundir.write_text(run_dir / name, text)
+        rundir.write_text(run_dir / name, as_kept(text))
     if agreement.profile and agreement.origin:
         origins = {**info.origins, PROFILE: agreement.origin}
         info = info.model_copy(update={"profile": agreement.profile.name, "origins": origins})

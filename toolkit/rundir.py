@@ -17,6 +17,7 @@ from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.fabric import LoadedFabric
 from validation.files import replace
+from validation.kept import as_kept
 from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
 from validation.model_base import Model
@@ -100,12 +101,12 @@ def lock(run_dir: Path) -> Iterator[None]:
 
 
 def copy_rules(run_dir: Path, fabric: LoadedFabric, criteria: Iterable[Source]) -> None:
-    """Write fabric profile, criteria and claims, as they were read, into the run, so that it stands on its own."""
-    write_text(run_dir / FABRIC, fabric.text)
+    """Write fabric profile, criteria and claims, as a run keeps them, into the run, so that it stands on its own."""
+    write_text(run_dir / FABRIC, as_kept(fabric.text))
     for folder, sources in ((CRITERIA, criteria), (REFERENCE, packaged().sources)):
         (run_dir / folder).mkdir(exist_ok=True)
         for source in sources:
-            write_text(run_dir / folder / source.path.name, source.text)
+            write_text(run_dir / folder / source.path.name, as_kept(source.text))
 
 
 def begin(
@@ -127,7 +128,7 @@ def begin(
     it was accepted.
     """
     for name, text in (agreed or {}).items():
-        write_text(run_dir / name, text)
+        write_text(run_dir / name, as_kept(text))
     if inventory is not None:
         write_document(run_dir / INVENTORY, inventory)
     if built is not None:

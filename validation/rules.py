@@ -17,12 +17,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from validation.catalogue import load_criteria
+from validation.catalogue import load_criteria, read_criteria
 from validation.criterion import Criterion
-from validation.fabric import Fabric, fabric_names, load_fabric, no_fabric
+from validation.fabric import Fabric, fabric_names, no_fabric, read_fabric
+from validation.load import read_source
 from validation.model import RunInfo
 from validation.model_base import Model
-from validation.profile import Profile, load_profile, profile_names
+from validation.profile import Profile, load_profile, profile_names, profile_path
 from validation.reference import Reference, packaged
 from validation.release import release
 from validation.suites import SUITES
@@ -38,12 +39,13 @@ Hashes = Mapping[str, str]
 
 @dataclass(frozen=True)
 class ReleaseRules:
-    """The rules of a release: the SHA-256 of each, by its id or name."""
+    """The rules of a release: the SHA-256 of each, by its id or name. `texts`: of its files, as a run keeps them."""
 
     criteria: Hashes
     claims: Hashes
     fabrics: Hashes
     profiles: Hashes
+    texts: Hashes = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,13 @@ class Rules:
 
     `other`: where they differ from those of the release that the run names, a few words for each kind; empty where
     `release` is known. `sha256` is of all of them together: who has agreed on rules of a site's own agreed on that.
+    `odd`: each rule that differs, with its hash.
     """
 
     release: str | None
     sha256: str
     other: tuple[str, ...] = field(default=())
+    odd: frozenset[str] = field(default=frozenset())
 
     @property
     def words(self) -> str:
@@ -136,7 +140,10 @@ def rules_of(
         whose = release()
     against = known[named] if named in known and named != release() else own() if whose is None else None
     other = (*(_differences(mine, against) if whose is None and against is not None else ()), *besides)
-    return Rules(None if other else whose, digest(parts), other)
+    odd = {*besides, *(f"template {name} {sha256}" for name, sha256 in parts["templates"].items())}
+    if whose is None and against is not None:
+        odd |= _odd(mine, against)
+    return Rules(None if other else whose, digest(parts), other, frozenset(odd))
 
 
 def _other_than_usual(key: str, value: object) -> bool:
@@ -169,17 +176,34 @@ def _differences(mine: ReleaseRules, theirs: ReleaseRules) -> list[str]:
     return found
 
 
+def _odd(mine: ReleaseRules, theirs: ReleaseRules) -> set[str]:
+    """Each rule of one that the other has not, or otherwise, with its hash; and those that are missing."""
+    found = set()
+    for kind in ("criteria", "claims", "fabrics", "profiles"):
+        here, there = getattr(mine, kind), getattr(theirs, kind)
+        found |= {f"{kind} {name} {value}" for name, value in here.items() if there.get(name) != value}
+        if kind in ("criteria", "claims"):
+            found |= {f"{kind} {name} missing" for name in there if name not in here}
+    return found
+
+
 @cache
 def own() -> ReleaseRules:
     """The rules of this release, read from its files, which takes seconds."""
     criteria = load_criteria()
-    fabrics = [*(load_fabric(name) for name in fabric_names()), no_fabric().fabric]
-    profiles = [load_profile(name, criteria, SUITES) for name in profile_names()]
+    fabrics = [*(read_fabric(name) for name in fabric_names()), no_fabric()]
+    profiles = {name: read_source(profile_path(name)) for name in profile_names()}
     return ReleaseRules(
         criteria_hashes(criteria),
         claims_hashes(packaged()),
-        {fabric.name: said_by(fabric) for fabric in fabrics},
-        {profile.name: said_by(profile) for profile in profiles},
+        {one.fabric.name: said_by(one.fabric) for one in fabrics},
+        {name: said_by(load_profile(source, criteria, SUITES)) for name, source in profiles.items()},
+        {
+            **{f"criteria {source.path.name}": source.sha256 for source in read_criteria()},
+            **{f"reference {source.path.name}": source.sha256 for source in packaged().sources},
+            **{f"fabric {one.fabric.name}": one.source.sha256 for one in fabrics},
+            **{f"profile {name}": source.sha256 for name, source in profiles.items()},
+        },
     )
 
 
@@ -200,5 +224,6 @@ def register_text() -> str:
         "claims": dict(mine.claims),
         "fabrics": dict(mine.fabrics),
         "profiles": dict(mine.profiles),
+        "texts": dict(mine.texts),
     }
     return json.dumps(known, indent=1, sort_keys=True) + "\n"

@@ -16,6 +16,7 @@ from yaml.reader import ReaderError
 DEPTH = 60
 """How deep a document may be nested: ours have at most ten levels."""
 _SHOWN = 40
+_WIDTH = 1000
 
 
 class _Bounded(Composer, SafeConstructor):
@@ -129,3 +130,14 @@ def fault_of(fault: yaml.YAMLError, text: str) -> tuple[int, str]:
         mark = fault.problem_mark or fault.context_mark
         return mark.line + 1 if mark else 1, str(fault.problem or fault.context)
     return 1, " ".join(str(fault).split())
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Everything is written where it stands."""
+        return True
+
+
+def plain(data: object) -> str:
+    """A YAML document as the toolkit writes it: no comment, each value in one form."""
+    return yaml.dump(data, Dumper=_Plain, allow_unicode=True, sort_keys=False, width=_WIDTH)

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.signing_case import sign
+from validation.model import RunInfo
 from validation.rejudge import judge_files
 from validation.report.formats import write_formats
 from validation.runfiles import tied
@@ -20,13 +22,23 @@ from validation.signing.statement import Statement, profile_words, read_statemen
 def rehashed(run: Path, **changes: Any) -> None:
     """run.json with the hashes of the documents as they are now, and with `changes`."""
     info = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**info, "documents": tied(run), **changes}))
+    fresh = RunInfo.model_validate({**info, "documents": tied(run), **changes})
+    (run / "run.json").write_text("".join(fresh.written()))
 
 
 def judged_anew(run: Path, formats: tuple[str, ...] = ("html", "pdf", "json", "junit", "prom")) -> None:
     """Verdict and report as the toolkit makes them of the changed files."""
     (run / "verdict.json").write_text("".join(judge_files(run).written()))
     write_formats(run, formats)
+
+
+def forged(run: Path, key: Path) -> Statement:
+    """The run as its files are now, judged, reported and signed by the toolkit's own commands."""
+    shutil.rmtree(run / "signatures", ignore_errors=True)
+    (run / MANIFEST).unlink(missing_ok=True)
+    rehashed(run)
+    judged_anew(run)
+    return sign(run, key).statement
 
 
 def signed_anew(run: Path, key: Path, **changes: Any) -> Statement:

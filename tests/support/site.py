@@ -6,7 +6,6 @@ Tests spoil them one at a time. The numbers are invented; nothing here was measu
 from __future__ import annotations
 
 import datetime
-import json
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.facts import NodeFacts
 from validation.judge import judge
+from validation.kept import as_kept
 from validation.model import (
     Bom,
     Denied,
@@ -39,6 +39,7 @@ from validation.reference import packaged
 from validation.runfiles import tied
 from validation.suites import SUITES, make_plan
 from validation.waiver import Waiver
+from validation.yaml_text import plain
 
 CRITERIA = load_criteria()
 RUN = "run-1"
@@ -361,10 +362,10 @@ def write_run(
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
     (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)
     for name, text in ({source.path.name: source.text for source in read_criteria()} | dict(criteria or {})).items():
-        (run_dir / "criteria" / name).write_text(text)
+        (run_dir / "criteria" / name).write_text(as_kept(text))
     if waivers:
         listed = [w.model_dump(mode="json") for w in waivers]
-        (run_dir / "waivers.yml").write_text(json.dumps({"waivers": listed}))
+        (run_dir / "waivers.yml").write_text(plain({"waivers": listed}))
     write_results(run_dir, results, cut_after)
     if profile:
         (run_dir / "profile.yml").write_text(profile_path(profile).read_text())

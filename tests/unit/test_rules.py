@@ -9,7 +9,7 @@ import yaml
 
 from validation import rules
 from validation.catalogue import criteria_files, load_criteria, read_criteria
-from validation.fabric import read_fabric
+from validation.fabric import load_fabric, read_fabric
 from validation.load import Source
 from validation.model import RunInfo
 from validation.profile import load_profile
@@ -38,7 +38,7 @@ def test_a_file_that_is_moved_folded_or_commented_on_is_the_same_rule() -> None:
     reference = load_reference([refolded(source) for source in packaged().sources])
     criteria = load_criteria([refolded(source) for source in reversed(read_criteria())], reference)
     fabric = read_fabric("tcp10")
-    loaded = rules.load_fabric(refolded(fabric.source))
+    loaded = load_fabric(refolded(fabric.source))
     profile = load_profile("training", criteria, SUITES)
     found = rules.rules_of(INFO, criteria, reference, loaded, profile, {})
     assert (found.release, found.other) == (release(), ())

@@ -19,6 +19,7 @@ from toolkit.errors import UsageFault
 from validation.catalogue import read_criteria
 from validation.errors import ConfigError
 from validation.fabric import LoadedFabric, load_fabric, read_fabric
+from validation.kept import as_kept
 from validation.model import Origin
 from validation.runfiles import FABRIC, RunFiles, tied
 
@@ -127,7 +128,7 @@ def test_what_is_kept_is_the_text_that_was_planned_with(tmp_path: Path) -> None:
     profile.write_text("edited meanwhile")
     path = begun(tmp_path / "runs", loaded=loaded)
     kept = RunFiles(path)
-    assert kept.source(FABRIC).text == loaded.text
+    assert kept.source(FABRIC).text == as_kept(loaded.text)
     assert kept.fabric == loaded.fabric
     assert kept.info.origins == {FABRIC: "site"}
     assert kept.info.documents[FABRIC] == kept.source(FABRIC).sha256
@@ -140,6 +141,6 @@ def test_judging_again_never_takes_our_profile_for_a_sites_by_its_name(tmp_path:
     (path / "verdict.json").write_text("{}")
     acceptance.rejudge(path, Agreement(None, "", (), {}))
     wanted = mine if origin == "site" else read_fabric("tcp10")
-    assert RunFiles(path).source(FABRIC).text == wanted.text
+    assert RunFiles(path).source(FABRIC).text == as_kept(wanted.text)
     (before,) = (path / "superseded").iterdir()
-    assert (before / FABRIC).read_text() == mine.text
+    assert (before / FABRIC).read_text() == as_kept(mine.text)

@@ -189,7 +189,7 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         faults.append(f"cannot have taken so long: {p.started} to {p.ended}, its deadline was {m.timeout_s:g} s")
     for log in p.raw:
         content = raw.get(log.path)
-        if not log.path.startswith(f"raw/{m.id}/"):
+        if not log_of(m, log.path):
             faults.append(f"{log.path} is not a raw log of it")
         elif content is None:
             faults.append(f"evidence is missing: {log.path}")
@@ -198,6 +198,12 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
     if not faults:
         faults += _read_again(m, result, raw) if result.status == "ok" else _no_result(m, result, raw)
     return faults
+
+
+def log_of(m: Measurement, path: str) -> bool:
+    """Whether a raw log has the name of one of a measurement's."""
+    name = path.removeprefix(f"raw/{m.id}/")
+    return name != path and any(name.startswith(node) and _LOG.fullmatch(name[len(node) :]) for node in m.nodes)
 
 
 def _no_result(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> Iterator[str]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Annotated
 from xml.etree import ElementTree as Xml
 
-import yaml
 from jinja2 import Environment, TemplateSyntaxError
 from pydantic import Field
 
 from validation.load import ConfigError, line_of, load_yaml, read_bytes
 from validation.model import Model
 from validation.report.words import LANGUAGES, Language
+from validation.yaml_text import plain
 
 NAME = "report.yml"
 FILES = "report-files"
@@ -131,7 +131,7 @@ def adopt(path: Path, run_dir: Path) -> None:
             for name, text in texts.items():
                 (run_dir / changes["templates"] / name).write_text(text, encoding="utf-8")
         kept = customer.model_copy(update=changes).model_dump(exclude_none=True)
-        (run_dir / NAME).write_text(yaml.safe_dump(kept, allow_unicode=True, sort_keys=False), encoding="utf-8")
+        (run_dir / NAME).write_text(plain(kept), encoding="utf-8")
     except OSError as fault:
         raise ConfigError(f"{run_dir}: cannot be written: {fault.strerror or fault}; make room") from None
 

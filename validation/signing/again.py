@@ -97,8 +97,8 @@ def _pdf(folder: Path, stands: bytes, made: bytes, follows: bool) -> tuple[list[
         return [], [f"{name}: with what it is made here is not known; {_LOOK}"]
     missing = said.missing_here(here)
     if stands == made:
-        words = f"{NAME}: names other parts than those that make the same {name} here: {'; '.join(missing)}"
-        return [], [words] if missing else []
+        words = f"{NAME}: names other parts than those that make the same {name} here"
+        return [], [f"{words}: {'; '.join(missing)}" if missing else words] if said != here else []
     if not missing:
         return [f"{name}: is not what the data of the run give, by the same fonts and libraries; it was edited"], []
     odd = differences(stands, made) if follows else ()

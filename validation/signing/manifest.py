@@ -24,6 +24,7 @@ LOCK = ".lock"
 """Of a run that somebody writes or signs: no part of it."""
 DEPTH = 16
 """How many folders of a run may stand within each other; ours have at most four."""
+_LOCK_BYTES = 20
 _SHOWN = 200  # characters of a path that is too long
 
 
@@ -53,7 +54,16 @@ def unnamed(run_dir: Path) -> list[str]:
 
     Not the lock of a run in use, which is empty of all but a number of a process.
     """
-    return [name for name in _unnamed(str(run_dir), "", 0) if name != LOCK]
+    return [name for name in _unnamed(str(run_dir), "", 0) if name != LOCK or not _is_lock(run_dir / name)]
+
+
+def _is_lock(path: Path) -> bool:
+    return (
+        path.is_file()
+        and not path.is_symlink()
+        and path.stat().st_size <= _LOCK_BYTES
+        and re.fullmatch(rb"\d*\n?", read_bytes(path)) is not None
+    )
 
 
 def _unnamed(folder: str, before: str, depth: int) -> Iterator[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import re
-import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,7 +22,7 @@ from validation.signing.again import Again, judged_again, made_again
 from validation.signing.manifest import compare, make_manifest, read_manifest
 from validation.signing.readme import README, readme_text
 from validation.signing.secrets import refuse_secrets
-from validation.signing.statement import Statement, one_line, profile_words, read_statement, utc_text
+from validation.signing.statement import Statement, file_name, one_line, profile_words, read_statement, utc_text
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ def sign_run(
     )
     text = statement.text().encode()
     signature = ssh.sign(key, statement.namespace, text)
-    path = run_dir / SIGNATURES / f"{len(earlier) + 1:02d}-{_slug(name)}.txt"
+    path = run_dir / SIGNATURES / file_name(len(earlier) + 1, name)
     _place(path, text, signature, statement)
     return Signed(statement, path, () if first else again.notes)
 
@@ -168,8 +166,3 @@ def _place(path: Path, text: bytes, signature: bytes, statement: Statement) -> N
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         raise ConfigError(f"{path}: cannot be written: {fault.strerror or fault}; make room") from None
-
-
-def _slug(name: str) -> str:
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40] or "signer"

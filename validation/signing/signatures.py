@@ -14,7 +14,7 @@ from validation.load import ConfigError, read_bytes
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.manifest import file_sha256
-from validation.signing.statement import Statement, read_statement
+from validation.signing.statement import Statement, file_name, read_statement
 
 SignatureState = Literal["trusted", "intact", "bad"]
 
@@ -143,7 +143,7 @@ def _signature(
     wrong = [
         *([] if checked.good else [checked.why]),
         *bare,
-        *_contradictions(run_dir, statement, checked, is_),
+        *_contradictions(run_dir, name, statement, checked, is_),
         *_times(statement, ran, now),
     ]
     state: SignatureState = "bad" if wrong else "intact" if allowed_signers is None else "trusted"
@@ -164,7 +164,7 @@ def _signature(
 
 
 def _contradictions(
-    run_dir: Path, said: Statement, checked: ssh.Checked, is_: Mapping[str, str | None]
+    run_dir: Path, name: str, said: Statement, checked: ssh.Checked, is_: Mapping[str, str | None]
 ) -> Iterable[str]:
     """Where a statement speaks of something else than this run."""
     try:
@@ -175,6 +175,9 @@ def _contradictions(
         yield f"it signs another {MANIFEST}"
     if checked.fingerprint is not None and said.key != f"{checked.fingerprint} ({checked.kind})":
         yield f"its statement names another key ({said.key})"
+    number = name.partition("-")[0]
+    if not number.isdecimal() or name != file_name(int(number), said.name):
+        yield f"its file is not named as one of {said.name} is"
     for what, value in is_.items():
         stated = getattr(said, what.replace("-", "_"))
         if value is not None and stated != value:

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from validation.load import ConfigError
 from validation.model import SignOff, VerdictDoc
 from validation.signing import MANIFEST
+from validation.visible import hidden
 
 NAMESPACES: dict[SignOff, str] = {
     "ACCEPTED": "elastic-ai-acceptance",
@@ -113,6 +114,13 @@ def signer(given: str) -> tuple[str, str]:
     return one_line(name), one_line(company)
 
 
+def file_name(number: int, name: str) -> str:
+    """Of the statement of the signer called `name`, the `number`-th of a run."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40] or "signer"
+    return f"{number:02d}-{slug}.txt"
+
+
 def read_statement(text: str, where: str) -> Statement:
     """The statement in a text; ConfigError where it is not word by word what a statement with these values says."""
     fault = ConfigError(f"{where}: is not a statement of this toolkit, or its text was changed")
@@ -135,7 +143,7 @@ def read_statement(text: str, where: str) -> Statement:
         datetime.strptime(found["time"], _TIME)
     except ValueError:
         raise fault from None
-    if any(one_line(value) != value for value in (*found.values(), *allowed, rules)):
+    if any(one_line(value) != value or hidden(value) for value in (*found.values(), *allowed, rules)):
         raise fault
     statement = Statement(
         **{key.replace("-", "_"): found[key] for key in _KEYS},  # type: ignore[arg-type]

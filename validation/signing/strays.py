@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from validation.judging.documents import log_of
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import customer_of
@@ -30,9 +31,15 @@ def strays(run: RunFiles, names: Iterable[str]) -> list[str]:
     What lies under `superseded/` is looked at by itself (superseded.py).
     """
     customer = customer_of(run.folder)
-    planned = {m.id for m in run.plan.measurements}
+    planned = {m.id: m for m in run.plan.measurements}
     known = {*_FIXED, *(name for name in run.info.documents if "/" not in name or name.endswith(".yml"))}
-    known |= {log.path for r in run.whole_results if r.measurement in planned for log in r.provenance.raw}
+    known |= {
+        log.path
+        for r in run.whole_results
+        if (m := planned.get(r.measurement)) is not None
+        for log in r.provenance.raw
+        if log_of(m, log.path)
+    }
     if (run.folder / FILES["pdf"]).is_file():
         known.add(PDF_RECORD)
     if (run.folder / REPORT_YML).is_file():

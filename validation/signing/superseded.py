@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -17,28 +18,37 @@ from validation.load import ConfigError, read_bytes
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.formats import FILES
+from validation.rules import Rules
 from validation.runfiles import RESULTS, RUN, VERDICT, RunFiles
 from validation.signing.again import judged_again, made_again
+from validation.signing.forms import odd_forms
 from validation.signing.strays import SUPERSEDED
 
 _RAW = "raw"
+_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ(_\d+)?")
 
 
-def earlier(run_dir: Path, names: Iterable[str]) -> Iterator[str]:
-    """What of the superseded files among `names` does not follow from the data of the run, one line for each thing."""
+def earlier(run_dir: Path, names: Iterable[str], rules: Rules) -> Iterator[str]:
+    """What of the superseded files among `names` does not follow from the data of the run, one line for each thing.
+
+    `rules`: those in force; of an earlier verdict they are no others, but for those of a release.
+    """
     mine = [name for name in names if name.startswith(SUPERSEDED)]
     folders = {name.split("/")[1] for name in mine if name.count("/") > 1}
     yield from (f"{name}: nothing of the run speaks of it" for name in mine if name.count("/") < 2)
+    all_ = sorted(f"{SUPERSEDED}{folder}" for folder in folders)
     for folder in sorted(folders):
         inside = [name for name in mine if name.startswith(f"{SUPERSEDED}{folder}/")]
         try:
-            yield from _one(run_dir, f"{SUPERSEDED}{folder}", inside, sorted({f"{SUPERSEDED}{f}" for f in folders}))
+            yield from _one(run_dir, f"{SUPERSEDED}{folder}", inside, all_, rules)
         except (ConfigError, OSError) as fault:
             words = str(fault).replace(f"{run_dir}/", "")
             yield f"{SUPERSEDED}{folder}/: an earlier verdict and its report, which cannot be made again: {words}"
 
 
-def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str]) -> Iterator[str]:
+def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str], rules: Rules) -> Iterator[str]:
+    if _NAME.fullmatch(folder.removeprefix(SUPERSEDED)) is None:
+        yield f"{folder}/: is not named by a time, as the toolkit names these"
     info = RunFiles(run_dir / folder).info
     known = {RUN, VERDICT, *FILES.values(), *info.documents}
     for name in inside:
@@ -70,7 +80,9 @@ def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str]) -> Iter
         again = RunFiles(as_it_was)
         _, fault = judged_again(again)
         made = made_again(again)
-        for words in (*([fault] if fault else ()), *made.faults, *made.unchecked):
+        mine = made.rules
+        others = [] if mine.odd <= rules.odd else [f"{VERDICT}: judged by rules {mine.line()}"]
+        for words in (*([fault] if fault else ()), *made.faults, *made.unchecked, *others, *odd_forms(again)):
             yield f"{folder}/{words.replace(f'{as_it_was}/', '')}"
 
 

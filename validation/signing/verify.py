@@ -22,6 +22,7 @@ from validation.runfiles import RunFiles
 from validation.signing import MANIFEST
 from validation.signing.again import judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
+from validation.signing.forms import odd_forms
 from validation.signing.manifest import Difference, compare, entries, read_manifest, unnamed
 from validation.signing.planned import planned_again
 from validation.signing.readme import README, readme_text
@@ -143,6 +144,9 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None, rules: str | 
     else:
         found.files = len(listed)
         found.difference = compare(run_dir, listed)
+        for signature in found.signatures:
+            odd = [name for name in signature.allowed if name not in listed]
+            found.faults += [f"{signature.file}: allows {', '.join(odd[:3])}: no file of the run"] if odd else []
     if found.difference:
         found.notes.append("verdict and report were not made again, because files are not as they were")
     else:
@@ -213,11 +217,12 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
         _readme(run, verdict, again.rules, other, found)
         if not same_rules(run.info, release()):
             found.unchecked += planned_again(run)
+        found.unchecked += odd_forms(run)
         found.unchecked += ignored(run)
         found.unchecked += [f"{name}: nothing of the run speaks of it" for name in strays(run, names)]
         if (run_dir / REPORT_YML).exists():
             found.notes.append(f"{REPORT_YML}: customer, project and logo of the report are the site's own words")
-        found.unchecked += earlier(run_dir, names)
+        found.unchecked += earlier(run_dir, names, again.rules)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
 
@@ -225,8 +230,10 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
 def _rules(rules: Rules, agreed: str | None, found: Verification) -> None:
     found.rules, found.rules_sha256, found.other_rules = rules.words, rules.sha256, rules.other
     for signature in found.signatures:
-        if signature.rules is not None and rules.sha256 not in signature.rules:
-            found.faults.append(f"{signature.file}: signs other rules than the run's: {signature.rules}")
+        said = signature.rules or ""
+        mine = signature.toolkit == release()  # earlier releases said nothing of them, or in other words
+        if said != one_line(rules.line()) if mine else said and f"(sha256 {rules.sha256})" not in said:
+            found.faults.append(f"{signature.file}: signs other rules than the run's: {said or 'it names none'}")
     if agreed is not None:
         found.rules_agreed = agreed.lower() == rules.sha256
         if not found.rules_agreed:
