@@ -306,7 +306,7 @@ def renamed(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> dict[
     """Ports that a .link file of udev calls otherwise than they are called now: from the next boot on they are.
 
     The first file by name that takes a link decides (systemd.link(5)); one that asks for more than is told apart here
-    (by the kernel's first name, by a place) decides nothing.
+    (by the kernel's first name, by a place where that is not known) decides nothing.
     """
     files: dict[str, Path] = {}
     for folder in (*NETWORKD, "lib/systemd/network"):
@@ -314,14 +314,14 @@ def renamed(links: Sequence[Mapping[str, Any]], root: Path = Path("/")) -> dict[
             files.setdefault(file.name, file)
     found: dict[str, dict[str, str]] = {}
     for link in links:
-        card = root / "sys/class/net" / str(link["ifname"]) / "device/driver"
-        driver = card.resolve().name if card.exists() else ""
+        driver, place = _card(link, root)
+        told = {"MACAddress", "PermanentMACAddress", "Driver", "Type", *(["Path"] if place else [])}
         for name in sorted(files):
             parts = unit(files[name], root)
             match, wanted = parts.get("Match", []), values(parts.get("Link", []), "Name")[-1:]
-            if {key for key, _ in match} - {"MACAddress", "PermanentMACAddress", "Driver", "Type"}:
+            if {key for key, _ in match} - told:
                 continue
-            if matches(match, link, driver, root=root):
+            if matches(match, link, driver, place, root):
                 if wanted and wanted[0] != link["ifname"]:
                     path = f"/{files[name].relative_to(root)}"
                     found[str(link["ifname"])] = {"name": wanted[0], "file": path}

@@ -368,7 +368,7 @@ LINK_FILES = {
     "dots": ("PermanentMACAddress=0011.2233.4455", {"fab0": "rail0"}),
     "another": ("MACAddress=00:11:22:33:44:99", {}),
     "the kernel's first name is not known any more": ("OriginalName=*", {}),
-    "a place is not told apart": ("MACAddress=00:11:22:33:44:55\nPath=pci-0000:08:*", {}),
+    "a place that is not known": ("MACAddress=00:11:22:33:44:55\nPath=pci-0000:08:*", {}),
 }
 
 
@@ -469,3 +469,13 @@ def test_ifcfg_counts_its_addresses_as_far_as_they_go(tmp_path: Path) -> None:
     text = "DEVICE=fab0\n" + "".join(f"IPADDR{n}=192.0.2.{n}\nPREFIX{n}=24\n" for n in range(12))
     (found,) = claimed(tmp_path, {"etc/sysconfig/network-scripts/ifcfg-fab0": text})
     assert found["addresses"] == [f"192.0.2.{n}/24" for n in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("place", "told"), [("pci-0000:3b:00.0", {"fab0"}), ("pci-0000:3c:*", {"eno1"}), ("pci-0000:99:*", set())]
+)
+def test_a_port_that_udev_names_by_its_place_is_told(tmp_path: Path, place: str, told: set[str]) -> None:
+    card(tmp_path, "fab0", "0000:3b:00.0", "mlx5_core")
+    card(tmp_path, "eno1", "0000:3c:00.1", "tg3")
+    claimed(tmp_path, {"etc/systemd/network/10-rail.link": f"[Match]\nPath={place}\n[Link]\nName=rail0\n"})
+    assert set(network.renamed([PORT, OTHER], tmp_path)) == told
