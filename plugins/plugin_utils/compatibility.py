@@ -37,8 +37,14 @@ def last(names: Iterable[str], part: str) -> Any:
 
 
 def branch_of(version: str) -> int:
-    """580 of '580.126.20' or '580'; 0 of ''."""
-    return int(version.split(".")[0]) if version else 0
+    """580 of '580.126.20' or '580'; 0 of ''. ValueError with words for what is no version, as '580-server'."""
+    if not version:
+        return 0
+    found = re.match(r"(\d+)(?:\.|$)", version)
+    if found is None:
+        words = "is no version of NVIDIA's driver: write a branch, as 580, or a release, as 580.126.20"
+        raise ValueError(f"{version!r} {words} (nvidia_driver_version)")
+    return int(found[1])
 
 
 def cuda_major(branch: int) -> int:

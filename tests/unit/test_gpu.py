@@ -245,3 +245,16 @@ def test_parts_of_different_versions_are_seen():
     parts = {n: "535.309.01-0+deb12u1" for n in debian["packages"]} | {"nvidia-persistenced": "535.171.04-1~deb12u1"}
     verdict = gpu.driver_verdict(reading(parts), debian, False)
     assert (verdict["mixed"], verdict["versions"]["driver"]) == ([], "535.309.01")
+
+
+@pytest.mark.parametrize(
+    ("version", "branch"), [("", 0), ("580", 580), ("580.126.20", 580), ("580.65.06-0ubuntu1", 580)]
+)
+def test_the_branch_of_a_driver(version, branch):
+    assert gpu.branch_of(version) == branch
+
+
+@pytest.mark.parametrize("version", ["580-server", "R580", "1:580.65.06", "latest", "580 "])
+def test_what_is_no_version_of_a_driver_is_said_in_words(version):
+    with pytest.raises(ValueError, match="is no version of NVIDIA's driver: write a branch, as 580, or a release"):
+        gpu.branch_of(version)
