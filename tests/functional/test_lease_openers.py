@@ -22,9 +22,32 @@ ALICE, BOB = 12_345, 12_346
 FULL, ZERO = (1, 7), (1, 5)
 #: Waits with what its words open, as the user of its first word.
 PROGRAM = """
-import array, mmap, os, socket, sys, time
+import array, ctypes, mmap, os, socket, sys, threading, time
 uid, how, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 handle = os.open(path, os.O_RDWR)
+def side():
+    global kept
+    if how.startswith("apart"):
+        assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
+    if how == "apart-queue":
+        kept = socket.socketpair()
+        kept[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [handle]))])
+    if how in ("apart-queue", "headless-map"):
+        os.close(handle)
+    has_it.set()
+    if how.startswith("headless"):
+        time.sleep(0.5)  # the first thread has ended by then
+        print("there", flush=True)
+    time.sleep(600)
+if how.startswith(("apart", "headless")):
+    os.setresuid(uid, uid, uid)
+    kept = mmap.mmap(handle, 4096, flags=mmap.MAP_PRIVATE) if how == "headless-map" else None
+    has_it = threading.Event()
+    threading.Thread(target=side).start()
+    has_it.wait()
+    if how.startswith("headless"):
+        ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)  # exit(2): of this thread alone
+    os.close(handle)
 if how == "map":
     kept = mmap.mmap(handle, 4096, flags=mmap.MAP_PRIVATE)
     os.close(handle)
@@ -191,3 +214,40 @@ def test_who_has_too_many_files_open_holds_nobody_up(
     assert many.pid in {one.process.pid for one in late}, "the owner's in any case"
     monkeypatch.undo()
     assert not openers.key_of(str(tmp_path / "none"))
+
+
+def test_a_thread_that_keeps_what_its_process_has_not_is_seen(dev: Path, start: Start) -> None:
+    """Threads may have open files of their own; and of a process whose first thread has ended /proc shows nothing."""
+    apart, headless = start(ALICE, "apart", dev / "nvidia0"), start(BOB, "headless", dev / "nvidia0")
+    maps = start(BOB, "headless-map", "/dev/zero")
+    assert seen() == {apart.pid: (0, False), headless.pid: (0, False), maps.pid: (1, False)}
+    for one in openers.find():
+        if one.process.uid in (ALICE, BOB):
+            openers.end(one)
+    assert [one.wait(5) for one in (apart, headless, maps)] == [-signal.SIGKILL] * 3
+
+
+def test_a_queue_of_a_thread_of_its_own_is_seen(dev: Path, start: Start) -> None:
+    hides = start(ALICE, "apart-queue", dev / "nvidia0")
+    assert seen() == {}
+    assert seen(ALICE) == {hides.pid: (None, True)}
+
+
+def test_no_user_keeps_the_look_from_the_others(dev: Path, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose files take longer than his share is told once, or, as an owner, taken for hiding with each process."""
+    first, second = (start(ALICE, "open", "/dev/null").pid for _ in range(2))
+    has = start(BOB, "open", dev / "nvidia0").pid
+    monkeypatch.setattr(openers, "USER_S", 100.0)
+    monkeypatch.setattr(openers, "LOOK_S", 10_000.0)
+    now, look = [0.0], openers._one
+
+    def one(process: processes.Process, *words: object) -> object:
+        now[0] += 60.0 if process.uid == ALICE else 0.0
+        return look(process, *words)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(openers, "_one", one)
+    monkeypatch.setattr(openers.time, "monotonic", lambda: now[0])
+    assert seen() in ({late: (None, True), has: (0, False)} for late in (first, second))
+    late = [one for one in openers.find([ALICE]) if one.process.uid == ALICE]
+    assert {one.process.pid for one in late} in ({first}, {second})
+    assert all("no time left" in one.how and one.hidden for one in late)

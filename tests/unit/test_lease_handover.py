@@ -116,6 +116,48 @@ def test_a_gpu_that_somebody_keeps_drains_the_server_and_names_him(
     assert run(monkeypatch, host, hooks.prolog, 52) == 0, "another GPU"
 
 
+def test_a_long_look_is_followed_by_another(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server with many processes one look takes longer than who was ended may take to go."""
+    host.serve()
+    natively(monkeypatch, host)
+    find = host.openers.find
+
+    def slow(owners: Any = ()) -> list[Opener]:
+        host.clock.now += 30
+        return find(owners)
+
+    monkeypatch.setattr(host.openers, "find", slow)
+    host.openers.found = [has(7, uid=BOB)]
+    assert run(monkeypatch, host, hooks.epilog, 50) == 0
+    assert host.openers.ended == [7]
+
+
+def test_a_queue_is_seen_twice_before_it_counts(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the first look took; and from process to process it is one queue."""
+    host.serve()
+    natively(monkeypatch, host)
+    looks: list[int] = []
+
+    def slow(_owners: Any = ()) -> list[Opener]:
+        looks.append(0)
+        host.clock.now += 3
+        return [has(7, index=None, hidden=True)] if len(looks) == 1 else []
+
+    monkeypatch.setattr(host.openers, "find", slow)
+    assert run(monkeypatch, host, hooks.epilog, 50) == 0
+    assert host.openers.ended == []
+    natively(monkeypatch, host, 51)
+    looks.clear()
+
+    def passed_on(_owners: Any = ()) -> list[Opener]:
+        looks.append(0)
+        return [] if host.openers.ended else [has(100 + len(looks), index=None, hidden=True)]
+
+    monkeypatch.setattr(host.openers, "find", passed_on)
+    assert run(monkeypatch, host, hooks.epilog, 51) == 0
+    assert len(host.openers.ended) == 1
+
+
 def test_what_a_lease_ends_with_is_looked_at_too(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the Epilog and, where that never ran, by the sweep."""
     instance.start(host, jobs_of(said())[0], host.serve())

@@ -22,8 +22,9 @@ from toolkit.lease.processes import lease_of
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.unit import MPS_USER
 
-#: How long who was ended may take to go, and how long a queue of descriptors may stay filled.
-GONE_S, QUEUE_S = 5.0, 2.0
+#: How long who was ended may take to go (the driver frees much memory slowly), and how long a queue of descriptors may
+#: stay filled.
+GONE_S, QUEUE_S = 20.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -114,16 +115,19 @@ def clear(
     if not gpus:
         return [], []
     told: dict[str, None] = {}
-    begun = host.clock.monotonic()
+    hides: dict[int, float] = {}  # since when, by user: who passes it on from process to process wins no time
+    until: float | None = None
     while True:
         found = _others(host, conf, gpus, owners)
-        passed_s = host.clock.monotonic() - begun
+        now = host.clock.monotonic()
         left = [one for one in found if one.process.uid in owners or (conf.fence and not one.hidden)]
         told |= dict.fromkeys(one.told() for one in found if one not in left)
+        # A look may take long: who was ended in the last one is looked at once more.
+        if not left or (until is not None and now > until):
+            return list(told), [one.told() for one in left]
         for one in left:
-            if not one.hidden or passed_s >= QUEUE_S:
+            if not one.hidden or now - hides.setdefault(one.process.uid, now) >= QUEUE_S:
                 told[f"{one.told()}, and is ended: its GPU goes to another"] = None
                 host.openers.end(one)
-        if not left or passed_s > GONE_S:
-            return list(told), [one.told() for one in left]
+                until = now + GONE_S if until is None else until
         host.clock.sleep(0.2)

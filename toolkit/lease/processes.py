@@ -5,7 +5,10 @@ A process is known by its number and the moment of its start: numbers are given 
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import platform
 import re
 import signal
 from collections.abc import Iterable, Iterator
@@ -15,6 +18,8 @@ from itertools import islice
 from pathlib import Path
 
 PROC = Path("/proc")
+#: kcmp(2), which tells whether two threads have one table of open files, and the word for such tables.
+_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}.get(platform.machine()), 2
 _UNIT = re.compile(r"elastic-ai-lease@([0-9A-Za-z]+)\.service")
 
 
@@ -28,10 +33,24 @@ class Process:
     name: str
     groups: tuple[str, ...] = ()
 
-    def descriptors(self, proc: Path = PROC, most: int | None = None) -> dict[int, str]:
-        """What its descriptors are, as the kernel names it, `most` of them; {} once it has ended."""
+    def tables(self, proc: Path = PROC) -> list[int]:
+        """Numbers under which /proc shows all that it has open: its own, and those of threads that have open files of
+        their own (unshare). Under its own number nothing shows once its first thread has ended."""
+        try:
+            threads = [int(path.name) for path in (proc / str(self.pid) / "task").iterdir() if path.name.isdigit()]
+        except OSError:
+            threads = []
+        return [self.pid, *(one for one in sorted(threads) if one != self.pid and not _shared(self.pid, one))]
+
+    def links(self, proc: Path = PROC) -> set[str]:
+        """What all its descriptors are, as the kernel names it."""
+        return {link for number in self.tables(proc) for link in self.descriptors(proc, table=number).values()}
+
+    def descriptors(self, proc: Path = PROC, most: int | None = None, table: int | None = None) -> dict[int, str]:
+        """What its descriptors are, as the kernel names it, `most` of them; {} once it has ended. table: one of its
+        `tables`, its own where none is named."""
         found: dict[int, str] = {}
-        folder = f"{proc}/{self.pid}/fd"
+        folder = f"{proc}/{self.pid if table is None else table}/fd"
         try:
             with os.scandir(folder) as entries:
                 for entry in islice(entries, most):
@@ -61,6 +80,14 @@ class Process:
             return
         finally:
             os.close(pidfd)
+
+
+def _shared(pid: int, thread: int) -> bool:
+    """Whether a thread has no open files but its process's. False, so that it is looked at, where it cannot be told."""
+    if _KCMP is None:
+        return False
+    done = ctypes.CDLL(None, use_errno=True).syscall(_KCMP, pid, thread, _KCMP_FILES, 0, 0)
+    return done == 0 or (done < 0 and ctypes.get_errno() == errno.ESRCH)
 
 
 def started(pid: int, proc: Path = PROC) -> str:

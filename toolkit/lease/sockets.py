@@ -55,9 +55,8 @@ def _having(inodes: Iterable[int], proc: Path) -> dict[int, list[int]]:
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, list[int]] = {}
     for process in all_processes(proc) if wanted else ():
-        for link in process.descriptors(proc).values():
-            if link in wanted:
-                found.setdefault(wanted[link], []).append(process.pid)
+        for link in process.links(proc) & wanted.keys():
+            found.setdefault(wanted[link], []).append(process.pid)
     return found
 
 
@@ -137,7 +136,7 @@ def occupants(first: int, last: int) -> list[Occupant]:
         except OSError:
             continue
         ports = {port for port in _ports_of(process) if first <= port <= last}
-        ports |= {listed[link] for link in process.descriptors(PROC).values() if link in listed}
+        ports |= {listed[link] for link in process.links(PROC) if link in listed}
         if ports:
             found.append(Occupant(process, tuple(sorted(ports))))
     return found
