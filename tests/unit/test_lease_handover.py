@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
@@ -219,6 +220,49 @@ def test_where_device_files_are_open_to_all_nobody_but_the_owner_is_ended(
     assert host.openers.ended == [8]
 
 
+def test_where_device_files_are_open_to_all_other_gpus_of_the_owner_stay_his(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """His other job here, and his program on a GPU that nobody asked Slurm for: both have nvidiactl open, too."""
+    conf = host.serve(fence=False)
+    instance.start(host, jobs_of(said())[0], conf)
+    natively(monkeypatch, host, 50, gres="gpu:v100:1(IDX:3)", uid=ALICE)
+    host.openers.found = [has(7, index=None), has(8, index=1), has(8, index=None), has(9, index=2), has(9, index=None)]
+    assert run(monkeypatch, host, hooks.epilog, 41) == 0
+    assert host.openers.ended == [9], "his job on the third GPU, and what he has elsewhere, go on"
+    host.openers.found = [has(7, index=None)]
+    assert run(monkeypatch, host, hooks.epilog, 50) == 0
+    assert host.openers.ended == [9, 7], "with his last job"
+
+
+def test_a_native_job_that_starts_beside_the_sweep_keeps_its_gpu(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm's answer is older than its Prolog; and one that is queued again has a new record under its old number."""
+    host.serve()
+    natively(monkeypatch, host, 50)
+    host.slurm.answers["squeue"] = ""
+    ask = host.slurm.run
+
+    def meanwhile(args: Any, *words: Any, **more: Any) -> Any:
+        answer = ask(args, *words, **more)
+        if args[0] == "squeue":
+            natively(monkeypatch, host, 50)
+            natively(monkeypatch, host, 51, gres="gpu:v100:1(IDX:3)")
+            host.openers.found = [has(7), has(8, index=3)]
+        return answer
+
+    monkeypatch.setattr(host.slurm, "run", meanwhile)
+    assert sweep.sweep(host) == 0
+    assert (host.openers.ended, set(native.known(host))) == ([], {"50", "51"})
+    monkeypatch.setattr(host.slurm, "run", ask)
+    with turn(host, "50"):
+        assert sweep.sweep(host) == 0
+        assert set(native.known(host)) == {"50"}, "its Epilog is at it"
+    assert sweep.sweep(host) == 0
+    assert (host.openers.ended, set(native.known(host))) == ([8, 7], set())
+
+
 def test_memory_that_the_driver_alone_tells_of_counts(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a process that has closed all files and kept what they gave it."""
     host.serve()
@@ -324,3 +368,11 @@ def test_native_records_are_read_for_their_gpus(host: FakeHost, monkeypatch: pyt
     host.serve()
     natively(monkeypatch, host, 50, gres="gpu:v100:2(IDX:0-1)")
     assert native.had(host, ["50", "51"]) == ({0, 1}, {ALICE})
+
+
+def test_users_of_nvidias_packages_may_have_gpus_by_default() -> None:
+    """nvidia-persistenced; DCGM 3 and 4 start their daemon as root, and with `--service-account nvidia-dcgm`."""
+    defaults = Path(__file__).parents[2] / "roles" / "remoting_server" / "defaults" / "main.yml"
+    assert {"nvidia-persistenced", "nvidia-dcgm"} <= set(
+        yaml.safe_load(defaults.read_text())["remoting_server_device_users"]
+    )

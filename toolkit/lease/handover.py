@@ -99,8 +99,14 @@ def _others(host: Host, conf: ServerConf, gpus: Collection[int], owners: Collect
     """Who has one of these GPUs, and may not."""
     found = host.openers.find(owners)
     found += _by_nvml(host, found)
+    here = {one.process.pid for one in found if one.index in gpus}
+    elsewhere = {one.process.pid for one in found if one.index is not None} - here
     may = entitled(host, conf)
-    return [one for one in found if (one.index is None or one.index in gpus) and not may.has(one)]
+    found = [one for one in found if (one.index is None or one.index in gpus) and not may.has(one)]
+    if conf.fence:
+        return found
+    # Anybody may have opened others: what is no GPU's belongs to those.
+    return [one for one in found if one.index is not None or one.hidden or one.process.pid not in elsewhere]
 
 
 def clear(

@@ -14,6 +14,7 @@ import os
 import pwd
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance import known as instances_of
@@ -107,7 +108,7 @@ def grant_lease(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     indices = sorted({part.index for part in job.held if part.node == conf.node})
     devices = instances_of(host).get(str(job.id), {}).get("devices", [])
     paths = [path for device in devices for path in device["device_files"]]
-    return [] if not conf.fence or job.uid == 0 else _let_in(host, job, indices, [], conf, paths)
+    return [] if job.uid == 0 else _let_in(host, job, indices, [], conf, paths)
 
 
 def _let_in(
@@ -124,12 +125,12 @@ def _let_in(
 
 def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     """Before a native job starts: its owner may open its GPUs, where the policy lets him. What stands against it, in
-    words."""
+    words. Where device files are open to all it is recorded all the same: what he has is his while the job runs."""
     held = [part for part in job.held if part.node == conf.node]
     indices, whole = (sorted({part.index for part in parts}) for parts in (held, [p for p in held if not p.shards]))
-    if not conf.fence or not indices or job.uid == 0:
+    if not indices or job.uid == 0:
         return []
-    why = refusal(job, conf)
+    why = refusal(job, conf) if conf.fence else ""
     return [why] if why else _let_in(host, job, indices, whole, conf)
 
 
@@ -145,9 +146,18 @@ def revoke(host: Host, *job_ids: str) -> list[str]:
         return _apply(host, conf)
 
 
+def records(host: Host) -> dict[str, int]:
+    """Jobs with a record, and when it was written (ns): a job that is queued again has another one."""
+    found = {}
+    for path in native_records(host).glob("[0-9]*"):
+        with suppress(FileNotFoundError):
+            found[path.name] = path.stat().st_mtime_ns
+    return found
+
+
 def known(host: Host) -> set[str]:
     """Jobs with a record."""
-    return {path.name for path in native_records(host).glob("[0-9]*")}
+    return set(records(host))
 
 
 def main(host: Host | None = None) -> int:

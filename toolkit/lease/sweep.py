@@ -109,6 +109,19 @@ def _sweep_away(host: Host, job_id: str) -> list[str] | None:
         return None
 
 
+def _natives_over(host: Host, job_id: str, record: int) -> bool:
+    """Take back what a native job had that nobody ended; True where something is left. Nothing where somebody ends it
+    now, or has started it again since."""
+    try:
+        with turn(host, job_id, wait_s=0):
+            if native.records(host).get(job_id) != record:
+                return False
+            before = native.had(host, [job_id])
+            return bool(native.revoke(host, job_id) + freed(host, *before))
+    except Busy:
+        return False
+
+
 def _stray_containers(host: Host, jobs: Container[str]) -> bool:
     """Containers whose lease is gone, however they came to outlive it; True where some cannot be removed."""
     failed = False
@@ -139,15 +152,13 @@ def sweep(host: Host | None = None) -> int:
             if left is not None:
                 tell(f"static lease {job_id} is over: " + ("; ".join(left) or "gone"))
     # Before Slurm is asked: what starts after its answer is none of this sweep's business.
-    known, running = instance.known(host), host.systemd.running()
+    known, running, natives = instance.known(host), host.systemd.running(), native.records(host)
     jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
     for job_id, words in idle.look(host).items():
         tell(f"lease {known.get(job_id, {}).get('lease', job_id)}: {words}")
-    over = sorted(native.known(host) - set(jobs))
-    before = native.had(host, over)
-    failed = len(native.revoke(host, *over)) + len(freed(host, *before))
+    failed = sum(_natives_over(host, job_id, natives[job_id]) for job_id in sorted(set(natives) - set(jobs)))
     for job_id in {*known, *running}:
         folder = host.run_dir / job_id
         if job_id.startswith("s"):
