@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.site import FACTS, criterion, healthy, lab, plan_of, result, results_of, verdict_of
-from validation.model import Sample
+from tests.support.site import FACTS, LAB_LINK, criterion, healthy, lab, node, plan_of, result, results_of, verdict_of
+from validation.model import Port, Sample, Topology
 
 NAMES = ("head", "client1", "gpu1", "gpu2", "gpu3", "gpu4")
 SITE = lab(NAMES)
@@ -40,6 +40,30 @@ def test_one_direction_and_one_kind():
 def test_a_single_one_is_its_node_as_before_and_a_pair_by_itself_is_nobodys():
     assert [f.subject for f in verdict(lambda kind, *nodes: "gpu2" in nodes).findings] == ["gpu2"]
     assert not verdict(lambda kind, a, b: {a, b} in ({"gpu1", "gpu2"}, {"gpu3", "gpu4"})).findings
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_of_a_node_with_two_ports_the_one_through_which_nothing_comes_is_named(said: bool) -> None:
+    """Its other port is well; where the node itself was lost, it is the node all the same."""
+
+    def ports(n: int) -> tuple[Port, ...]:
+        return tuple(Port(interface=f"fab{r}", address=f"10.{78 + r}.0.{n}", prefix=24) for r in range(2))
+
+    nodes = tuple(node(name, n, ports=ports(n)) for n, name in enumerate(NAMES, 1))
+    site = Topology(site="lab", nodes=nodes, lab_link=LAB_LINK)
+    plan = plan_of(site, ("transport",))
+    facts = {"unreachable": "gpu3"} if said else {}
+
+    def change(m):
+        if "gpu3/fab1" in map(str, m.endpoints) and len(m.endpoints) == 2:
+            return result(m, status="failed", error=ERROR, facts=facts)
+        return None
+
+    (found,) = verdict_of(site, plan, results_of(plan, change)).findings
+    assert found.subject == ("gpu3" if said else "gpu3/fab1")
+    assert found.kind == ("node" if said else "port")
+    assert ERROR in found.text
+    assert found.remedy.startswith("Bring the node back" if said else "Look at the port's link")
 
 
 def test_what_fails_at_a_stolen_address_is_told_of_who_has_it_too():

@@ -351,6 +351,7 @@ def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[F
     gone = [m for m in gone if not taken.keys() & set(m.endpoints)]  # of these nobody knows who answered
     # A busy machine may be too slow for a measurement: nothing is wrong with the node then.
     busy = any(loss_of(case.attempts.get(m.id, ())).disturbs for m in gone)
+    said = bool(named)
     if not named and len(gone) >= 2 and not busy:
         common = set.intersection(*(set(m.nodes) for m in gone))
         if len(common) == 1:
@@ -359,15 +360,31 @@ def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[F
     for node, ids in sorted(named.items()):
         criteria = tuple(dict.fromkeys(c for i in ids for c in case.plan.measurement(i).criteria))
         error = case.latest[ids[0]].error or case.latest[ids[0]].status
-        text = f"node {node}: {len(ids)} measurements in which it takes part have no usable result: {error}"
+        port = None if said else _only_port(case, node, ids)
+        who = f"port {port}" if port else f"node {node}"
+        back = "Look at the port's link, address, cable and switch port" if port else "Bring the node back"
         result.append(
             Finding(
-                kind="node",
-                about=Subject.node(node),
-                text=text,
-                remedy="Bring the node back, then measure what is missing with `toolkit validate --resume RUN`",
+                kind="port" if port else "node",
+                about=Subject.port(port) if port else Subject.node(node),
+                text=f"{who}: {len(ids)} measurements in which it takes part have no usable result: {error}",
+                remedy=f"{back}, then measure what is missing with `toolkit validate --resume RUN`",
                 criteria=criteria,
                 evidence=tuple(ids),
             )
         )
     return result, set(named)
+
+
+def _only_port(case: Case, node: str, lost: Sequence[str]) -> Endpoint | None:
+    """The port of a node by which all of its lost measurements went, while others of its ports have a result."""
+    ends = {end for id_ in lost for end in case.plan.measurement(id_).endpoints if end.node == node}
+    if len(ends) != 1 or any(not case.plan.measurement(id_).endpoints for id_ in lost):
+        return None
+    (port,) = ends
+    well = any(
+        end.node == node and end != port and case.usable(m.id) is not None
+        for m in case.plan.measurements
+        for end in m.endpoints
+    )
+    return port if port.port and well else None
