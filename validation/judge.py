@@ -149,20 +149,24 @@ def _verdict(
             return say("not-measured", "no-probe", criterion.no_probe, f"0 {things}")
         return say("not-measured", "not-selected", _why_not_planned(case, criterion), f"0 {things}")
     rest = others(judged)
+    beside = sum(j.verdict == "not-applicable" for j in rest)  # of which there is nothing to decide
+    count = len(judged) - beside
     decided = len(judged) - len(rest) + sum(j.verdict in ("pass", "fail", "waived") for j in rest)
-    coverage = f"{decided}/{len(judged)} {things}"
+    coverage = f"{decided}/{count} {things}"
     for verdict in ("fail", "not-measured", "waived"):
         worst = [j for j in rest if j.verdict == verdict]
         if worst:
             codes = Counter(j.reason_code for j in worst)
             # the first of the most frequent reasons speaks for the criterion; all stand in the judgements
             first = next(j for j in worst if codes[j.reason_code] == max(codes.values()))
-            reason = f"{len(worst)} of {len(judged)} {things}: {first.subject}: {first.reason}"
+            reason = f"{len(worst)} of {count} {things}: {first.subject}: {first.reason}"
             return say(first.verdict, first.reason_code, reason if len(judged) > 1 else first.reason, coverage)
     if len(rest) == len(judged) and all(j.verdict == "not-applicable" for j in rest):
         reason = f"{judged[0].subject}: {judged[0].reason}" if len(judged) > 1 else judged[0].reason
         return say("not-applicable", judged[0].reason_code, reason, f"{len(judged)} {things}")
-    reason = f"all {len(judged)} {things} pass" if len(judged) > 1 else judged[0].reason
+    reason = f"all {count} {things} pass" if count > 1 else next(j for j in judged if j.verdict == "pass").reason
+    if beside:
+        reason += f", and of {beside} more nothing is judged"
     marked = [j for j in rest if j.reason_code == "remarked"]
     if marked and len(judged) > 1:
         reason += f", {len(marked)} with a remark: {marked[0].subject}: {marked[0].reason}"

@@ -190,7 +190,9 @@ METHODS = {
         judge_gpu_host, "copies between host memory and each GPU against its PCI Express link", True, "directions"
     ),
     "gpu-local": Method(judge_gpu_local, "latency inside each GPU against the bound", True, "GPUs"),
-    "gpu-calls": Method(judge_gpu_calls, "latency of a synchronisation and an empty kernel on each GPU", True, "GPUs"),
+    "gpu-calls": Method(
+        judge_gpu_calls, "latency of a synchronisation and an empty kernel on each GPU", True, "latencies"
+    ),
     "gpu-memory": Method(judge_gpu_memory, "copies inside each GPU against its data sheet", True, "GPUs"),
     "gpu-pairs": Method(judge_gpu_pairs, "copies of each pair of GPUs against the link between them", True, "pairs"),
     "gpu-pair-latency": Method(judge_gpu_pair_latency, "latency of each pair of GPUs", True, "pairs"),
