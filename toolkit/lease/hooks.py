@@ -23,7 +23,7 @@ from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, index_list
-from toolkit.lease.turns import turn
+from toolkit.lease.turns import locked, turn
 from toolkit.lease.unit import PROGRAMS
 
 
@@ -65,7 +65,7 @@ def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
     held = [part for part in job.held if part.node == conf.node]
     try:
         if held:
-            with instance.locked(host):
+            with locked(host):
                 refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host))
     except AlreadyTaken as fault:
         tell(f"job {job.id}: {fault}")
@@ -140,8 +140,9 @@ def prolog(host: Host | None = None) -> int:
         return 1
     except LeaseError as fault:
         tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {fault}")
-    except (OSError, SubprocessError) as fault:
-        # No room for a file or a process at this moment, as any user can bring about: the job has no lease.
+    except (OSError, SubprocessError, ValueError, KeyError) as fault:
+        # A program's answer that is none; or no room for a file or a process at this moment, as any user can bring
+        # about: the job has no lease.
         tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {type(fault).__name__}: {fault}")
     return 0
 
@@ -188,8 +189,9 @@ def epilog(host: Host | None = None) -> int:
     was = (host.run_dir / job_id).exists()
     try:
         left, open_still, kept = _end_all(host, job_id)
-    except (LeaseError, OSError, SubprocessError) as fault:
-        left, open_still, kept = [str(fault)], [], []
+    except (LeaseError, OSError, SubprocessError, ValueError, KeyError) as fault:
+        words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
+        left, open_still, kept = [words], [], []
     tell_all(f"job {job_id}: not everything of its lease was removed", left)
     tell_all(f"job {job_id}: its owner may still open its GPUs", open_still)
     tell_all(f"job {job_id}: its GPUs are not free", kept)

@@ -15,7 +15,8 @@ from typing import Any
 
 from toolkit.lease import LeaseError
 from toolkit.lease.host import Host
-from toolkit.lease.instance import DEADLINE, known, locked, write_deadline
+from toolkit.lease.instance import DEADLINE, known, write_deadline
+from toolkit.lease.turns import locked
 from toolkit.lease.wire import Deadline, EndCode, parse_deadline
 
 FILE = "idle"

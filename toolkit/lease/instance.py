@@ -5,13 +5,10 @@ Everything of a lease lies in one folder, one unit and two ports, so that its en
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -33,6 +30,7 @@ from toolkit.lease.ports import free_ports, taken_back
 from toolkit.lease.processes import started
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
+from toolkit.lease.turns import locked
 from toolkit.lease.unit import UnitFailed
 from toolkit.lease.wire import Deadline, EndCode
 
@@ -47,15 +45,6 @@ CONTEXTS = ".contexts.json"
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
 #: Under which uids its unit ran, written when its end begins.
 UIDS = "uids"
-
-
-@contextmanager
-def locked(host: Host) -> Iterator[None]:
-    """One at a time on this server: ports and shares are given out."""
-    host.run_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
-    with (host.run_dir / ".lock").open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 class NothingGiven(LeaseError):

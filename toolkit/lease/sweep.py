@@ -14,7 +14,7 @@ from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.journal import tell, tell_all
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import epoch
-from toolkit.lease.turns import Busy, turn
+from toolkit.lease.turns import Busy, locked, turn
 from toolkit.lease.wire import WORDS, EndCode
 
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
@@ -174,7 +174,7 @@ def sweep(host: Host | None = None) -> int:
     if set(jobs) - set(known):
         for job_id in _never_started(host, conf.node, known):
             give_back(host, job_id, int(job_id), "its server never started it")
-    with instance.locked(host):
+    with locked(host):
         ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}
         host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
     return 1 if failed else 0
