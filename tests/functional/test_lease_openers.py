@@ -206,7 +206,8 @@ def test_who_has_too_many_files_open_holds_nobody_up(
     """Of the owner it is taken for hiding, of others it is told; and where the time is up the rest is told."""
     monkeypatch.setattr(openers, "MOST_DESCRIPTORS", 2)
     many, others = start(ALICE, "open", "/dev/null"), start(BOB, "open", dev / "nvidia0")
-    assert seen(ALICE) == {many.pid: (None, True), others.pid: (None, True)}
+    found = seen(ALICE)  # others of this machine may have as many
+    assert {pid: found.get(pid) for pid in (many.pid, others.pid)} == {many.pid: (None, True), others.pid: (None, True)}
     monkeypatch.setattr(openers, "LOOK_S", -1.0)
     late = openers.find([ALICE])
     assert late[-1].hidden

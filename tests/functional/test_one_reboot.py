@@ -19,7 +19,6 @@ remoting: Any = load("plugins/plugin_utils/remoting.py")
 SYSTEMS = {one.name: one for one in one_reboot.recorded_systems()}
 PLAIN = [name for name, one in SYSTEMS.items() if one.port == one_reboot.make.RAILS[0]]
 OTHERS = [name for name in SYSTEMS if name not in PLAIN]
-EACH = [*PLAIN, *(pytest.param(name, marks=pytest.mark.rest) for name in OTHERS)]
 BEFORE = ("--tags", "preflight,base,fabric,gpu,reboot")
 
 
@@ -65,8 +64,7 @@ def both_runs(systems: dict[str, System], folder: Path, variables: dict[str, Any
     return {name: (first[name], second[name]) for name in systems}
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_no_reason_is_left_at_the_end_of_the_site(runs: Runs, name: str) -> None:
+def no_reason_is_left(runs: Runs, name: str) -> None:
     arrived, rebooted = runs(name)
     said = (rebooted.parent / "said").read_text(encoding="utf-8")
     assert "failed=0" in said.partition("PLAY RECAP")[2], said[-3000:]
@@ -77,6 +75,17 @@ def test_no_reason_is_left_at_the_end_of_the_site(runs: Runs, name: str) -> None
         assert "NVreg_DeviceFileMode=0660" in there["/etc/modprobe.d/elastic-ai-gpu-files.conf"]
         dropin = there["/etc/systemd/system/nvidia-persistenced.service.d/elastic-ai-gpu.conf"]
         assert "SupplementaryGroups=elastic-ai-gpu" in dropin, "stage gpu starts the daemon, which has its own user"
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_no_reason_is_left_at_the_end_of_the_site(runs: Runs, name: str) -> None:
+    no_reason_is_left(runs, name)
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_reason_is_left_on_the_machines_of_the_inventories(runs: Runs, name: str) -> None:
+    no_reason_is_left(runs, name)
 
 
 def test_a_driver_with_other_device_files_asks_for_a_reboot_before_the_barrier(tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import Lab
-from test_lease_server import IMAGE
 
 from tests.support.crowds import FLOODS
-from tests.support.lease_lab import left, run_as, shell, until
+from tests.support.lease_lab import IMAGE, left, run_as, shell, until
 
 DEVICES = "/dev/shm/elastic-ai-devices"
 JOB = "srun --quiet -n1 --mpi=none --chdir=/ -p all -w gpu1 --mem=50 --time=5 --oversubscribe"

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import Lab
 
-from tests.support.lease_lab import run_as, shell, until
+from tests.support.lease_lab import IMAGE, run_as, shell, until
 
 DEVICES = "/dev/shm/elastic-ai-devices"
 #: Devices that a program sees, with their UUIDs.
@@ -163,14 +163,6 @@ def test_a_folder_goes_there_and_comes_back_and_a_kill_loses_nothing(pool: Lab) 
     code, out = run_as(pool, "alice", f"sh -c {shlex.quote(f'{there} -- true')}")
     assert (code, out) == (2, "error: --sync .: you may not read mine"), out
     shell(pool, "gpu1", f"rm -rf {copy}")
-
-
-#: An image of what the node itself has.
-IMAGE = """
-tar -C / -ch usr/bin/dash usr/bin/id usr/bin/ls usr/bin/cat usr/bin/sleep $(ldd /usr/bin/dash /usr/bin/ls |
-    grep -o '/[^ :]*' | grep -v '^/usr/bin' | sort -u | sed 's#^/##') |
-    docker import --change 'ENV PATH=/usr/bin' - elastic-ai-test:1
-"""
 
 
 @pytest.mark.usefixtures("nothing_left")

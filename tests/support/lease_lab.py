@@ -20,6 +20,12 @@ class Lab(Protocol):
 
 
 SERVERS = ("gpu1", "gpu2")
+#: An image of what the node itself has.
+IMAGE = """
+tar -C / -ch usr/bin/dash usr/bin/id usr/bin/ls usr/bin/cat usr/bin/sleep $(ldd /usr/bin/dash /usr/bin/ls |
+    grep -o '/[^ :]*' | grep -v '^/usr/bin' | sort -u | sed 's#^/##') |
+    docker import --change 'ENV PATH=/usr/bin' - elastic-ai-test:1
+"""
 #: Shell on a GPU server: everything that a lease could leave. Nothing when nothing is left.
 LEFT = """
 ls /run/elastic-ai/leases; ls /run/elastic-ai/gpu-users 2>/dev/null
