@@ -314,3 +314,25 @@ def test_here_the_engines_library_and_endpoint_are_put_into_the_container(
     monkeypatch.setattr(images.shutil, "which", lambda _name: None)
     with pytest.raises(LeaseError, match="neither Podman nor Docker"):
         images.here("there:1")
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_docker_that_does_not_answer_leaves_an_epilog_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marked: bool
+) -> None:
+    """Slurm ends an Epilog after 120 s, and the end of its lease takes some of them."""
+    asked: list[float] = []
+
+    def hangs(*_words: str, timeout_s: float = container.DOCKER_S) -> None:
+        asked.append(timeout_s)
+        raise LeaseError(f"Docker did not answer within {timeout_s:.0f} s")
+
+    monkeypatch.setattr(container, "docker", hangs)
+    monkeypatch.setattr(container.shutil, "which", lambda _name: "/usr/bin/docker")
+    monkeypatch.setattr(container.container_limits, "remove", lambda _job: None)
+    host = FakeHost(folder=tmp_path)
+    (host.run_dir / "41").mkdir(parents=True)
+    if marked:
+        (host.run_dir / "41" / container.MARK).touch()
+    assert bool(container.remove(host, "41")) == marked
+    assert 0 < sum(asked) <= 40

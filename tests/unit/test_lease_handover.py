@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -368,6 +369,50 @@ def test_native_records_are_read_for_their_gpus(host: FakeHost, monkeypatch: pyt
     host.serve()
     natively(monkeypatch, host, 50, gres="gpu:v100:2(IDX:0-1)")
     assert native.had(host, ["50", "51"]) == ({0, 1}, {ALICE})
+
+
+def test_the_system_bus_that_was_passed_a_gpu_is_not_ended(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It keeps descriptors for whoever does not read his messages; without it the server does not work."""
+    host.serve()
+    natively(monkeypatch, host)
+    names = {101: "messagebus", 102: "systemd-resolve", 103: "dbusser"}
+    monkeypatch.setattr(handover.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name=names[uid]))
+    host.openers.found = [has(7, uid=101), has(8, uid=102), has(9, uid=103)]
+    assert run(monkeypatch, host, hooks.epilog, 50) == 1
+    assert host.openers.ended == [9]
+    assert "its GPUs are not free: process 7 (python3, uid 101)" in capsys.readouterr().err
+    looks = len(host.openers.asked)
+    host.openers.found = [has(7, uid=101)]
+    sleep = host.clock.sleep
+
+    def lets_go(seconds: float) -> None:
+        host.openers.found = []
+        sleep(seconds)
+
+    monkeypatch.setattr(host.clock, "sleep", lets_go)
+    host.slurm.said = [said(51)]
+    assert run(monkeypatch, host, hooks.prolog, 51) == 0
+    assert len(host.openers.asked) > looks
+
+
+def test_an_end_without_room_goes_on(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fills the disk of /run may be the lease's own."""
+    instance.start(host, jobs_of(said())[0], host.serve())
+    (host.run_dir / "41" / instance.UIDS).mkdir()
+    monkeypatch.setattr(Path, "read_text", _no_uids(Path.read_text))
+    assert run(monkeypatch, host, hooks.epilog, 41) == 0
+    assert host.systemd.units == {}
+
+
+def _no_uids(read: Any) -> Any:
+    def reads(path: Path, *words: Any, **more: Any) -> Any:
+        if path.name == instance.UIDS:
+            raise FileNotFoundError(path)
+        return read(path, *words, **more)
+
+    return reads
 
 
 def test_users_of_nvidias_packages_may_have_gpus_by_default() -> None:

@@ -45,6 +45,8 @@ STARTING, STARTING_S = "starting-", 20.0
 #: How long a container that is removed may take to go.
 GONE_S = 5.0
 DOCKER_S = 60.0
+#: How long Docker may take to say which containers there are: an Epilog asks, for which Slurm waits 120 s in all.
+LOOK_S = 20.0
 #: Of an image's configuration, what a program in it meets.
 _MET = ("Cmd", "Entrypoint", "Env", "ExposedPorts", "Labels", "User", "Volumes", "WorkingDir")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -317,7 +319,7 @@ def labelled(job: str = "") -> set[str]:
     wanted = f"{LABEL}={job}" if job else LABEL
     shown = "{{.ID}}" if job else f'{{{{.Label "{LABEL}"}}}}'
     try:
-        done = docker("ps", "--all", "--no-trunc", f"--filter=label={wanted}", f"--format={shown}")
+        done = docker("ps", "--all", "--no-trunc", f"--filter=label={wanted}", f"--format={shown}", timeout_s=LOOK_S)
     except LeaseError:
         return set()
     return {word for word in done.stdout.split() if job or word.isdigit()} if done.returncode == 0 else set()
@@ -354,7 +356,7 @@ def remove(host: Host, job: str) -> list[str]:
     try:
         until = host.clock.monotonic() + GONE_S
         while True:
-            found = docker("ps", "--all", "--quiet", f"--filter=label={LABEL}={job}").stdout.split()
+            found = docker("ps", "--all", "--quiet", f"--filter=label={LABEL}={job}", timeout_s=LOOK_S).stdout.split()
             if not found or (left and host.clock.monotonic() > until):
                 break
             done = docker("rm", "--force", "--volumes", *found)

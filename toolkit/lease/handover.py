@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import grp
 import pwd
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,9 @@ from toolkit.lease.unit import MPS_USER
 #: How long who was ended may take to go (the driver frees much memory slowly), and how long a queue of descriptors may
 #: stay filled.
 GONE_S, QUEUE_S = 20.0, 2.0
+#: Users of services without which a server does not work, and into which any user's open files can come: a message bus
+#: keeps them for whoever does not read. These are never ended; the server takes no more jobs until they have let go.
+NEEDED = re.compile(r"messagebus|dbus|polkitd|systemd-[a-z-]+")
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,14 @@ def _number(name: str) -> Iterable[int]:
         return [pwd.getpwnam(name).pw_uid]
     except KeyError:
         return []
+
+
+def _needed(uid: int) -> bool:
+    """Whether the server needs this user's processes."""
+    try:
+        return NEEDED.fullmatch(pwd.getpwuid(uid).pw_name) is not None
+    except KeyError:
+        return False
 
 
 def _members() -> list[int]:
@@ -132,7 +144,9 @@ def clear(
         if not left or (until is not None and now > until):
             return list(told), [one.told() for one in left]
         for one in left:
-            if not one.hidden or now - hides.setdefault(one.process.uid, now) >= QUEUE_S:
+            if _needed(one.process.uid):
+                until = now + GONE_S if until is None else until
+            elif not one.hidden or now - hides.setdefault(one.process.uid, now) >= QUEUE_S:
                 told[f"{one.told()}, and is ended: its GPU goes to another"] = None
                 host.openers.end(one)
                 until = now + GONE_S if until is None else until
