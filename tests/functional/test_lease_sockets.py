@@ -21,17 +21,21 @@ NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="needs root: it looks i
 ALICE = 12_345
 #: Sits down on ports as the user of its first word: `bind`, `listen` or `six` (IPv6).
 PROGRAM = """
-import os, socket, sys, time
+import ctypes, os, socket, sys, threading, time
 uid, how, ports = int(sys.argv[1]), sys.argv[2], map(int, sys.argv[3:])
 kept = []
 os.setresuid(uid, uid, uid)
-for port in ports:
+def sit_down():
+  if how.startswith("apart"):
+    assert ctypes.CDLL(None).unshare(0x400) == 0  # CLONE_FILES
+  for port in ports:
     kept.append(socket.socket(socket.AF_INET6 if how == "six" else socket.AF_INET))
     kept[-1].bind(("::" if how == "six" else "0.0.0.0", port))
-    if how != "bind":
+    if how not in ("bind", "apart-bind"):
         kept[-1].listen()
-print("there", flush=True)
-time.sleep(600)
+  print("there", flush=True)
+  time.sleep(600)
+threading.Thread(target=sit_down).start()
 """
 Sit = Callable[..., subprocess.Popen[str]]
 
@@ -93,6 +97,21 @@ def a_host(tmp_path: Path, first: int, last: int) -> tuple[FakeHost, ports.Serve
     object.__setattr__(host, "sockets", sockets)
     conf = host.serve()
     return host, ports.ServerConf(conf.node, conf.address, (first, last), conf.engine_dir)
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize("how", ["apart", "apart-bind"])
+def test_a_thread_with_open_files_of_its_own_hides_no_port(sit: Sit, how: str) -> None:
+    (port,) = some(1)
+    process = sit(how, port)
+    try:
+        os.close(os.pidfd_open(os.getpid(), sockets._PIDFD_THREAD))
+    except OSError:
+        if how == "apart-bind":
+            pytest.skip("this kernel looks at no single threads (Linux 6.9)")
+    assert [(one.process.pid, one.ports) for one in sockets.occupants(port, port)] == [(process.pid, (port,))]
+    if how == "apart":
+        assert [one.pids for one in sockets.listeners([port])] == [(process.pid,)]
 
 
 @NEEDS_ROOT

@@ -21,6 +21,8 @@ RESERVED = Path("/proc/sys/net/ipv4/ip_local_reserved_ports")
 _LISTEN = "0A"
 #: The same number on all architectures (since all calls have one table, Linux 5.1).
 _PIDFD_GETFD = 438
+#: Of pidfd_open: a thread, which may have open files of its own (Linux 6.9).
+_PIDFD_THREAD = os.O_EXCL
 
 
 @dataclass(frozen=True)
@@ -99,21 +101,23 @@ def _local_port(pidfd: int, number: int) -> int:
 
 
 def _ports_of(process: Process) -> Iterator[int]:
-    sockets = [number for number, link in process.descriptors(PROC).items() if link.startswith("socket:")]
-    if not sockets:
-        return
-    try:
-        pidfd = os.pidfd_open(process.pid)
-    except OSError:
-        return  # it has ended
-    try:
-        for number in sockets:
-            try:
-                yield _local_port(pidfd, number)
-            except OSError:
-                continue
-    finally:
-        os.close(pidfd)
+    for table in process.tables(PROC):
+        links = process.descriptors(PROC, table=table)
+        sockets = [number for number, link in links.items() if link.startswith("socket:")]
+        if not sockets:
+            continue
+        try:
+            pidfd = os.pidfd_open(table, 0 if table == process.pid else _PIDFD_THREAD)
+        except OSError:
+            continue  # it has ended; or the kernel is too old to look at single threads
+        try:
+            for number in sockets:
+                try:
+                    yield _local_port(pidfd, number)
+                except OSError:
+                    continue
+        finally:
+            os.close(pidfd)
 
 
 def _listed(first: int, last: int, proc: Path) -> dict[str, int]:
