@@ -32,6 +32,7 @@ from validation.suites.burnin import MINUTES
 REGISTER = "releases.json"
 """File of this package: release -> the hashes of its rules. tools/make_docs.py writes what this release's are."""
 _NAMED = 8
+_VERSION = 40  # characters of one in words
 """How many of a kind are named before they are counted."""
 
 Hashes = Mapping[str, str]
@@ -133,7 +134,8 @@ def rules_of(
     named = info.toolkit_version
     known = register()
     if named not in known and named != release():
-        besides.append(f"toolkit {named}, which the run names, is not known to toolkit {release()}")
+        shown = named if len(named) <= _VERSION else f"{named[:_VERSION]}..."
+        besides.append(f"toolkit {shown}, which the run names, is not known to toolkit {release()}")
     names = list(dict.fromkeys([named, release(), *(known if info.replaced is not None else ())]))
     whose = next((n for n in names if n in known and not _differences(mine, known[n])), None)
     if whose is None and not _differences(mine, own()):  # a checkout whose register is older than its rules

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -12,13 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.forged_case import GOOD, looked_at, made, quick_pdf, run
 from tests.support.forging import forged, rehashed, signed_anew
 from tests.support.signing_case import NEEDS_SSH
+from toolkit.commands.verify import verify as verify_command
 from validation.kept import as_kept
+from validation.load import ConfigError
 from validation.model import RunInfo
 from validation.rules import own
+from validation.signing.signatures import MOST
+from validation.signing.statement import signer
 from validation.signing.verify import Verification, verify
 
 pytestmark = NEEDS_SSH
@@ -211,3 +217,90 @@ def test_every_text_of_a_release_is_in_its_register(made: Made) -> None:
     texts = set(own().texts.values())
     for path in (*(made[0] / "criteria").iterdir(), *(made[0] / "reference").iterdir(), made[0] / "fabric.yml"):
         assert hashlib.sha256(path.read_bytes()).hexdigest() in texts, path.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"ACCEPTED": None}}, "run.json: options: no option of the toolkit: ACCEPTED"),
+        ({"command": []}, "run.json: command"),
+        ({"command": ["ACCEPTED"]}, "run.json: command"),
+    ],
+)
+def test_options_and_commands_are_the_toolkits(run: Path, made: Made, changes: dict[str, Any], words: str) -> None:
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text("".join(RunInfo.model_validate({**info, **changes}).written()))
+    forged(run, made[1])
+    assert told(verify(run, made[2]), words)
+
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9">{}</svg>'
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "logo", "said"),
+    [
+        ("logo.svg", "customer: ACCEPTED by all\n", "", "says what a verdict says"),
+        ("logo.svg", "project: \uff21ccepted\n", "", "says what a verdict says"),
+        ("logo.svg", "contact: a\u3164b\n", "", "characters that cannot be seen"),
+        ("logo.svg", "", "<text>ACCEP<tspan>TED</tspan></text>", "says what a verdict says"),
+        ("ACCEPTED.svg", "", "<path d='M0 0'/>", "report.yml: logo: is no file that the toolkit has taken over"),
+        ("../logo.svg", "", "<path d='M0 0'/>", "leads out of the run"),
+        ("/logo.svg", "", "<path d='M0 0'/>", "leads out of the run"),
+    ],
+)
+def test_a_sites_own_words_and_logo_state_no_verdict(
+    run: Path, made: Made, name: str, words: str, logo: str, said: str
+) -> None:
+    (run / "report-files").mkdir()
+    if not name.startswith(("/", "..")):
+        (run / "report-files" / name).write_text(SVG.format(logo))
+    place = name if name.startswith("/") else f"report-files/{name}"
+    (run / "report.yml").write_text(words or f"logo: {place}\n")
+    with contextlib.suppress(ConfigError):
+        forged(run, made[1])
+    if not (run / "signatures").is_dir():
+        shutil.copytree(made[0] / "signatures", run / "signatures")
+        signed_anew(run, made[1])
+    assert told(verify(run, made[2]), said)
+
+
+def test_a_sites_own_words_and_logo_are_told(run: Path, made: Made) -> None:
+    (run / "report-files").mkdir()
+    (run / "report-files/logo.svg").write_text(SVG.format("<path d='M0 0'/>"))
+    (run / "report.yml").write_text("customer: Example Bank\nlogo: report-files/logo.svg\n")
+    forged(run, made[1])
+    found = verify(run, made[2])
+    assert found.answer == "verified", (found.faults, found.unchecked)
+    assert any("customer 'Example Bank', logo 'report-files/logo.svg'" in note for note in found.notes)
+
+
+def test_hundreds_of_signatures_are_not_looked_at_one_by_one(run: Path, made: Made) -> None:
+    for number in range(2, 300):
+        for end in ("txt", "txt.sig"):
+            shutil.copy(run / f"signatures/01-a-example.{end}", run / f"signatures/{number:02d}-a-example.{end}")
+    found = verify(run, made[2])
+    assert found.answer == "not-intact"
+    assert len(found.signatures) == MOST
+    assert max(map(len, found.faults)) < 300
+
+
+def test_a_line_is_no_longer_than_a_screen(run: Path, made: Made) -> None:
+    info = json.loads((run / "run.json").read_text())
+    changed = RunInfo.model_validate({**info, "toolkit_version": "9\x1b[2J" * 5000})
+    (run / "run.json").write_text("".join(changed.written()))
+    forged(run, made[1])
+    found = verify(run, made[2])
+    assert found.answer == "other-rules"
+    assert max(map(len, found.other_rules)) < 200
+    ended = CliRunner().invoke(verify_command, [str(run), "--allowed-signers", str(made[2])])
+    assert ended.exit_code == 3
+    assert max(map(len, ended.output.splitlines())) < 2200
+
+
+@pytest.mark.parametrize("changes", [{"name": "A" * 300}, {"company": "A" * 300}, {"toolkit": "A" * 300}])
+def test_names_in_statements_are_bounded(run: Path, made: Made, changes: dict[str, Any]) -> None:
+    signed_anew(run, made[1], **changes)
+    assert verify(run, made[2]).answer == "not-verified"
+    with pytest.raises(ConfigError, match="more than 200 characters"):
+        signer(f"{'A' * 300}, Bank")

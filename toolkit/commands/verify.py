@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from validation.signing.verify import Verification
 
 _SHOWN = 50
+_WIDE = 2000
 _CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE}
 
 
@@ -105,7 +106,12 @@ def _lines(found: Verification) -> list[str]:
     if not found.signatures:
         lines.append("signatures: none; nobody has signed this run")
     lines.append(_conclusion(found))
-    return [visible(line) for line in lines]
+    return [_fit(visible(line)) for line in lines]
+
+
+def _fit(line: str) -> str:
+    """A line of which no name in somebody's bundle is longer than a screen."""
+    return line if len(line) <= _WIDE else f"{line[:_WIDE]}... ({len(line)} characters; --json has them all)"
 
 
 def _conclusion(found: Verification) -> str:

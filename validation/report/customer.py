@@ -7,17 +7,20 @@ embedded, so it is looked at first: it may neither run anything nor ask for anyt
 from __future__ import annotations
 
 import base64
+import re
 import shutil
+import unicodedata
 from pathlib import Path
 from typing import Annotated
 from xml.etree import ElementTree as Xml
 
 from jinja2 import Environment, TemplateSyntaxError
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from validation.load import ConfigError, line_of, load_yaml, read_bytes
 from validation.model import Model
 from validation.report.words import LANGUAGES, Language
+from validation.visible import hidden
 from validation.yaml_text import plain
 
 NAME = "report.yml"
@@ -33,7 +36,17 @@ _UNSAFE_ELEMENTS = {"script", "foreignobject", "iframe", "object", "embed", "aud
 #: What a partner may put in place of ours. None of them states a verdict.
 TEMPLATES = ("_head.html", "_intro.html", "_closing.html")
 
-Words = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f]*$")]
+#: What a verdict or a check says: no words of a site's own stand for it.
+_VERDICT = re.compile(r"\b(accepted|rejected|incomplete|rehearsal|verified|intact|passed|failed)\b", re.IGNORECASE)
+
+
+def _no_verdict(text: str) -> str:
+    if _VERDICT.search(unicodedata.normalize("NFKC", text)) or hidden(text):
+        raise ValueError("says what a verdict says, or has characters that cannot be seen; write it otherwise")
+    return text
+
+
+Words = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_no_verdict)]
 
 
 class Customer(Model):
@@ -63,7 +76,14 @@ def load_customer(path: Path) -> Customer:
 def customer_of(run_dir: Path) -> Customer:
     """The customer's words in a run directory; the defaults where there are none."""
     path = run_dir / NAME
-    return load_customer(path) if path.exists() else Customer()
+    if not path.exists():
+        return Customer()
+    customer = load_yaml(path, Customer)
+    for key in ("logo", "templates"):  # before anything of another folder is read
+        name = getattr(customer, key)
+        if name is not None and (name.startswith("/") or ".." in name.split("/")):
+            raise ConfigError(f"{path}:{line_of(path, key)}: {key}: leads out of the run; name a file in it")
+    return load_customer(path)
 
 
 def logo_uri(path: Path, customer: Customer) -> str | None:
@@ -100,6 +120,8 @@ def template_texts(path: Path, customer: Customer) -> dict[str, str]:
             Environment().parse(text)  # noqa: S701 - nothing is rendered here
         except TemplateSyntaxError as fault:
             raise ConfigError(f"{file}:{fault.lineno}: {fault.message}; correct the template") from None
+        except RecursionError:
+            raise ConfigError(f"{file}:1: nested too deeply; correct the template") from None
         texts[file.name] = text
     return texts
 
@@ -164,6 +186,8 @@ def _logo_fault(data: bytes) -> str | None:
         return "is neither PNG nor SVG; give one of these"
     if root.tag.rpartition("}")[2] != "svg":
         return "is neither PNG nor SVG; give one of these"
+    if any(_VERDICT.search(between.join(root.itertext())) for between in ("", " ")):
+        return "says what a verdict says; save it as plain SVG with outlines of the name alone"
     for element in root.iter():
         name = str(element.tag).rpartition("}")[2].lower()
         if name in _UNSAFE_ELEMENTS or name.startswith(("animate", "set")):

@@ -7,13 +7,21 @@ restyles, so that no template can change what the report says of the run.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from jinja2 import ChoiceLoader, FunctionLoader, PackageLoader, StrictUndefined, TemplateError
+from jinja2 import (
+    ChoiceLoader,
+    FunctionLoader,
+    PackageLoader,
+    StrictUndefined,
+    TemplateError,
+    TemplateSyntaxError,
+    nodes,
+)  # fmt: skip
 from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -23,7 +31,7 @@ from validation.fabric import Fabric
 from validation.load import ConfigError
 from validation.model import RunInfo, Topology, VerdictDoc
 from validation.report import numbers
-from validation.report.customer import Customer, load_customer, logo_uri, template_texts
+from validation.report.customer import TEMPLATES, Customer, load_customer, logo_uri, template_texts
 from validation.report.documents import RunDocuments
 
 MOST_CHARACTERS = 200_000
@@ -37,6 +45,13 @@ _ELEMENTS = {
 _ATTRIBUTES = {
     "alt", "class", "colspan", "datetime", "height", "href", "lang", "rowspan", "scope", "src", "title", "width",
 }  # fmt: skip
+_FILTERS = {
+    "abs", "capitalize", "count", "d", "default", "e", "escape", "first", "float", "int", "last", "length", "list",
+    "lower", "max", "min", "round", "safe", "sort", "string", "striptags", "sum", "title", "trim", "truncate", "unique",
+    "upper",
+}  # fmt: skip
+_COUNTED = "turns_counted"
+_CALLED = {"get", "items", "keys", "values", "lower", "upper", "title", "strip", "startswith", "endswith"}
 #: classes of ours that state a verdict, or take something out of sight
 _CLASSES = {"mark", "edge", "word", "state", "skip", "v", "outcome"}
 
@@ -44,20 +59,62 @@ _CLASSES = {"mark", "edge", "word", "state", "skip", "v", "outcome"}
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja2's sandbox, which also counts: a template of a stranger's bundle may not keep `toolkit verify` busy."""
 
-    intercepted_binops = frozenset({"*", "**"})
+    intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        for name in ("range", "lipsum"):
+        for name in ("range", "lipsum", "cycler", "joiner", "namespace", "dict"):
             del self.globals[name]
+        for name in set(self.filters) - _FILTERS:
+            del self.filters[name]
+        self.filters[_COUNTED] = self._counted
+        self.turns = 0
+
+    def _counted(self, things: Iterable[Any]) -> Iterator[Any]:
+        for thing in things:
+            self.turns += 1
+            if self.turns > MOST_CHARACTERS:
+                raise SecurityError(f"more than {MOST_CHARACTERS} turns of its loops")
+            yield thing
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """A partner's template may loop over data and print them: nothing in it makes much out of little."""
+        tree = super()._parse(source, name, filename)
+        if name not in TEMPLATES:
+            return tree
+        for node in tree.find_all((nodes.Macro, nodes.CallBlock, nodes.AssignBlock, nodes.Assign)):
+            if not isinstance(node, nodes.Assign) or next(node.find_all((nodes.Concat, nodes.Add)), None):
+                raise TemplateSyntaxError("macros, blocks and sums that are kept are not allowed here", node.lineno)
+        for call in tree.find_all(nodes.Call):
+            if isinstance(call.node, nodes.Getattr) and call.node.attr not in _CALLED:
+                raise TemplateSyntaxError(f"calls {call.node.attr}, which is not allowed here", call.lineno)
+            if not isinstance(call.node, (nodes.Getattr, nodes.Name)):
+                raise TemplateSyntaxError("calls what has no name", call.lineno)
+        for loop in tree.find_all(nodes.For):
+            if loop.recursive:
+                raise TemplateSyntaxError("a recursive loop is not allowed here", loop.lineno)
+            loop.iter = nodes.Filter(loop.iter, _COUNTED, [], [], None, None, lineno=loop.lineno)
+        return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Products and powers of small numbers alone."""
+        """Products and powers of small numbers alone, sums of short texts."""
+        if operator == "+" and all(isinstance(v, str) for v in (left, right)):
+            if len(left) + len(right) > MOST_CHARACTERS:
+                raise SecurityError(f"more than {MOST_CHARACTERS} characters")
+            return super().call_binop(context, operator, left, right)
         if not all(isinstance(v, (int, float)) and abs(v) < MOST_CHARACTERS for v in (left, right)):
             raise SecurityError(f"{operator} is for small numbers alone")
         if operator == "**" and abs(right) > 8:
             raise SecurityError("an exponent above 8")
         return super().call_binop(context, operator, left, right)
+
+
+def _joined(things: Iterable[Any], between: str = "") -> str:
+    """The filter `join`, of what together is no longer than a template may be."""
+    texts = [str(thing) for thing in things]
+    if len(between) * len(texts) + sum(map(len, texts)) > MOST_CHARACTERS:
+        raise SecurityError(f"more than {MOST_CHARACTERS} characters")
+    return between.join(texts)
 
 
 class _Rewriter(HTMLParser):
@@ -194,7 +251,7 @@ def _blocks(texts: Mapping[str, str], folder: str, context: dict[str, Any]) -> B
         lstrip_blocks=True,
     )
     environment.filters.update(
-        moment=numbers.moment, number=numbers.number, percent=numbers.percent, quantity=numbers.quantity
+        join=_joined, moment=numbers.moment, number=numbers.number, percent=numbers.percent, quantity=numbers.quantity
     )
     blocks: Blocks = {"head": None, "intro": None, "closing": None}
     for name in texts:

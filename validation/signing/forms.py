@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from validation.kept import odd_json, odd_lines, odd_yaml
 from validation.load import ConfigError, load_json, read_source
 from validation.model import Node, RunInfo, Topology
 from validation.model_base import Model
+from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
+from validation.report.customer import Customer, customer_of
 from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
 from validation.report.pdf_record import PdfRecord
@@ -32,6 +35,7 @@ from validation.runfiles import (
     VERDICT,
     RunFiles,
 )
+from validation.suites import OPTIONS, WORDS
 
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,39}")
@@ -48,6 +52,7 @@ def odd_forms(run: RunFiles) -> Iterator[str]:
             if odd is not None:
                 yield f"{name}: {odd}"
     yield from _own_words(run.info)
+    yield from _brought(customer_of(run.folder))
     for name, document in _documents(run):
         odd = odd_json(read_source(run.folder / name).text, document)
         if odd is not None:
@@ -64,8 +69,27 @@ def _own_words(info: RunInfo) -> Iterator[str]:
     """Where run.json has words of somebody's in a place that has the toolkit's."""
     if info.replaced is not None and _REPLACED.fullmatch(info.replaced) is None:
         yield f"{RUN}: replaced: is not what the toolkit says of rules that were replaced"
+    if info.command[:1] != ("toolkit",):
+        yield f"{RUN}: command: is none of the toolkit's"
+    odd = sorted({*info.options} - {*OPTIONS, *WORDS})
+    if odd:
+        yield f"{RUN}: options: no option of the toolkit: {', '.join(odd[:_MOST])}"
     if not set(info.origins) <= {FABRIC, PROFILE}:
         yield f"{RUN}: origins: names other things than {FABRIC} and {PROFILE}"
+
+
+def _brought(customer: Customer) -> Iterator[str]:
+    """Where report.yml names files that are not called as the toolkit calls what it takes over."""
+    if customer.logo not in (None, f"{BROUGHT}/logo.png", f"{BROUGHT}/logo.svg"):
+        yield f"{REPORT_YML}: logo: is no file that the toolkit has taken over"
+    if customer.templates not in (None, f"{BROUGHT}/templates"):
+        yield f"{REPORT_YML}: templates: is no folder that the toolkit has taken over"
+
+
+def own_words(folder: Path) -> str:
+    """What report.yml has a report say and show, on one line."""
+    said = customer_of(folder).model_dump(exclude_none=True, exclude={"language", "templates"})
+    return ", ".join(f"{key} {value!r}" for key, value in said.items()) or "none of its words"
 
 
 def _documents(run: RunFiles) -> Iterator[tuple[str, Model]]:

@@ -41,6 +41,9 @@ class SignatureCheck:
 
 MAX_BYTES = 1 << 20
 """The most that a statement or a signature may have: ours have some hundreds. Project default."""
+MOST = 64
+"""How many signatures of a run are looked at, each of which takes ssh-keygen a moment. Project default."""
+_SHOWN, _NUMBER = 8, 12
 AHEAD = timedelta(minutes=10)
 """By how much the clock of a signer, or of who measured, may be ahead of that of who verifies. Project default."""
 
@@ -116,9 +119,13 @@ def check_signatures(
     statements = [n for n in names if n.endswith(".txt") and f"{n}.sig" in names]
     paired = {*statements, *(f"{n}.sig" for n in statements)}
     faults = [f"{SIGNATURES}/{name}: is no pair of statement and signature" for name in names if name not in paired]
-    numbers = [name.partition("-")[0] for name in statements]
+    numbers = [name.partition("-")[0][:_NUMBER] for name in statements]
     if numbers != [f"{n:02d}" for n in range(1, len(numbers) + 1)]:
-        faults.append(f"{SIGNATURES}/: numbers are {', '.join(numbers)}: a signature was taken away or added")
+        shown = ", ".join(numbers[:_SHOWN]) + (f" and {len(numbers) - _SHOWN} more" if numbers[_SHOWN:] else "")
+        faults.append(f"{SIGNATURES}/: numbers are {shown}: a signature was taken away or added")
+    if len(statements) > MOST:
+        faults.append(f"{SIGNATURES}/: {len(statements)} signatures; the first {MOST} were looked at, no run has more")
+        statements = statements[:MOST]
     return _persons([_signature(run_dir, name, is_, allowed_signers, ran, now) for name in statements]), faults
 
 

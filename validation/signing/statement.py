@@ -46,6 +46,8 @@ _KEYS = (
 )
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _WIDTH = 10
+MOST = 200
+"""Characters of a name, a company or a release, at most. Project default."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,8 @@ def signer(given: str) -> tuple[str, str]:
     name, _, company = given.partition(",")
     if not name.strip() or not company.strip() or one_line(given) != " ".join(given.split(" ")).strip():
         raise ConfigError(f'--as: {one_line(given)!r} is not of the form "NAME, COMPANY"')
+    if len(given) > MOST or hidden(given):
+        raise ConfigError(f"--as: has more than {MOST} characters, or some that cannot be seen; write it shorter")
     return one_line(name), one_line(company)
 
 
@@ -143,6 +147,8 @@ def read_statement(text: str, where: str) -> Statement:
         datetime.strptime(found["time"], _TIME)
     except ValueError:
         raise fault from None
+    if any(len(found[key]) > MOST for key in ("toolkit", "name", "company", "key")):
+        raise fault
     if any(one_line(value) != value or hidden(value) for value in (*found.values(), *allowed, rules)):
         raise fault
     statement = Statement(

@@ -22,7 +22,7 @@ from validation.runfiles import RunFiles
 from validation.signing import MANIFEST
 from validation.signing.again import judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
-from validation.signing.forms import odd_forms
+from validation.signing.forms import odd_forms, own_words
 from validation.signing.manifest import Difference, compare, entries, read_manifest, unnamed
 from validation.signing.planned import planned_again
 from validation.signing.readme import README, readme_text
@@ -221,7 +221,7 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
         found.unchecked += ignored(run)
         found.unchecked += [f"{name}: nothing of the run speaks of it" for name in strays(run, names)]
         if (run_dir / REPORT_YML).exists():
-            found.notes.append(f"{REPORT_YML}: customer, project and logo of the report are the site's own words")
+            found.notes.append(f"{REPORT_YML}: these of the report are the site's own: {own_words(run_dir)}")
         found.unchecked += earlier(run_dir, names, again.rules)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
