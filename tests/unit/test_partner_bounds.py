@@ -1,4 +1,4 @@
-"""A partner's template in a stranger's bundle makes nothing large or long out of little: `toolkit verify` renders it."""
+"""A partner's template in a stranger's bundle makes nothing large or long out of little: verify renders it."""
 
 from __future__ import annotations
 
