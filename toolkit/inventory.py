@@ -16,6 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from toolkit.inventory_address import address_fault, is_ipv6, without_ipv6
 from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_fault
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
@@ -40,20 +41,6 @@ def _truth(value: object) -> object:
     return words.get(value.strip().lower(), value) if isinstance(value, str) else value
 
 
-def is_ipv6(address: str) -> bool:
-    """Whether it is an IPv6 address, with prefix, brackets or zone too; a name is none."""
-    try:
-        return ipaddress.ip_interface(address.strip("[]").partition("%")[0]).version == 6
-    except ValueError:
-        return False
-
-
-def _without_ipv6(address: str, instead: str) -> None:
-    """ValueError for an IPv6 address: daemons, leases, firewall and measurements are set up for IPv4."""
-    if is_ipv6(address):
-        raise ValueError(f"{address}: Slurm, leases and measurements of this release run over IPv4 alone; {instead}")
-
-
 _Int = Annotated[int, BeforeValidator(_number)]
 _Bool = Annotated[bool, BeforeValidator(_truth)]
 
@@ -64,6 +51,11 @@ class _Model(BaseModel):
 
 #: Ansible's connections to a machine with sshd. `local` is this machine, as one of the nodes: by ssh to itself.
 _CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
+
+
+#: Settings of a login, which Ansible takes for left out where they are null. Roles read `ansible_host` too.
+_LOGIN: tuple[str, ...] = ("ansible_port", "ansible_user", "ansible_ssh_private_key_file")
+_LOGIN += ("ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_ssh_args")
 
 
 class _FabricPort(_Model):
@@ -93,7 +85,7 @@ class _FabricPort(_Model):
         if "/" not in value:
             raise ValueError(f"{value!r} has no prefix length; write it like 10.0.0.1/24")
         ipaddress.ip_interface(value)
-        _without_ipv6(value, "give the port an IPv4 address, and this one as its address6")
+        without_ipv6(value, "give the port an IPv4 address, and this one as its address6")
         return value
 
 
@@ -131,7 +123,9 @@ class _HostVars(BaseModel):
     @field_validator("ansible_host")
     @classmethod
     def _by_ipv4(cls, value: str | None) -> str | None:
-        _without_ipv6(value or "", "give the node's IPv4 address")
+        without_ipv6(value or "", "give the node's IPv4 address")
+        if value and (fault := address_fault(value)):
+            raise ValueError(fault)
         return value
 
     @field_validator("ansible_connection")
@@ -194,16 +188,26 @@ def _check_path(inventory: Path) -> None:
 def _host_vars(inventory: Path, host: str, said: Host) -> _HostVars:
     for variable, why in said.unresolved.items():
         if variable not in NAMES or variable in _HostVars.model_fields:
-            words = f"Ansible cannot resolve it: {why}; facts of nodes are not known here, so write the value"
+            locked = "vault secrets" in why or "Decryption failed" in why
+            cure = "name its file in ANSIBLE_VAULT_PASSWORD_FILE" if locked else "facts of nodes are not known here, so"
+            words = f"Ansible cannot resolve it: {why.rstrip('.')}; {cure}{'' if locked else ' write the value'}"
             raise _fault(inventory, host, (variable,), words)
+    if said.values.get("ansible_host", "") is None:
+        raise _fault(inventory, host, ("ansible_host",), "is null, which roles take for an address; leave it out")
     try:
-        return _HostVars.model_validate(said.values)
+        # Ansible takes a setting of a login that is null for one that is left out.
+        given = {name: value for name, value in said.values.items() if value is not None or name not in _LOGIN}
+        return _HostVars.model_validate(given)
     except ValidationError as fault:
         path, words = explain(fault)
         raise _fault(inventory, host, path, words) from None
 
 
 def _target(inventory: Path, host: str, given: _HostVars) -> SshTarget:
+    if not given.ansible_host:  # then its name is its address
+        words = f"{host} is an IPv6 address, over which this release sets nothing up" if is_ipv6(host) else ""
+        if words := words or address_fault(host):
+            raise _fault(inventory, host, (), f"{words}; give the node a name, and its IPv4 address as ansible_host")
     try:
         texts = (given.ansible_ssh_args, given.ansible_ssh_common_args, given.ansible_ssh_extra_args)
         extra = [word for text in texts for word in shlex.split(text)]
@@ -304,8 +308,12 @@ def _same(inventory: Path, variable: str, values: list[str | None]) -> str | Non
 
 def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
     seen: dict[str, str] = {}
+    known: dict[str, str] = {}
     for node in nodes:
-        target = f"{node.ssh.host} port {node.ssh.port}"
+        target = f"{node.ssh.host.lower()} port {node.ssh.port}"
+        if (twin := known.setdefault(node.name.lower(), node.name)) != node.name:
+            words = f"differs from {twin} by capital letters alone, and is one name for the network; give it another"
+            raise _fault(inventory, node.name, (), words)
         if target in seen:
             raise _fault(
                 inventory, node.name, ("ansible_host",), f"{target} is also used by {seen[target]}; each needs its own"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,16 +17,19 @@ from validation.yaml_text import fault_of, yaml_tree
 _SUFFIXES = (".yml", ".yaml")
 #: Endings that Ansible leaves out of a folder of inventories (INVENTORY_IGNORE_EXTS).
 _NO_INVENTORY = (".pyc", ".pyo", ".swp", ".bak", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry")
+_NO_FOLDERS = ("group_vars", "host_vars", "vars_plugins")
 _ADDRESS = "ansible_host"
 
 
 def inventory_files(folder: Path) -> list[Path]:
-    """Files of a folder that Ansible takes for inventories, whatever their names; group_vars and host_vars are none."""
-    return sorted(
-        p
-        for p in (folder.iterdir() if folder.is_dir() else ())
-        if p.is_file() and p.name[0] not in "._" and p.suffix not in _NO_INVENTORY
-    )
+    """Files of a folder, and of the folders in it, that Ansible takes for inventories, whatever their names; group_vars
+    and host_vars are none."""
+    found: list[Path] = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name[0] in "._" or path.name.endswith("~") or path.suffix in _NO_INVENTORY or path.name in _NO_FOLDERS:
+            continue
+        found += inventory_files(path) if path.is_dir() else [path] if path.is_file() else []
+    return found
 
 
 def _variables(folder: Path, name: str = "*") -> list[Path]:
@@ -47,7 +52,7 @@ def _files(inventory: Path, host: str | None) -> list[Path]:
     else:
         folder, main = inventory, inventory_files(inventory)
     own = [p for name in (host, f"{host}.*") for p in _variables(folder / "host_vars", name)] if host else []
-    main = [p for p in main if p.suffix in _SUFFIXES]
+    main = [p for p in main if p.suffix in (*_SUFFIXES, ".json")]
     return [*own, *main, *_variables(folder / "group_vars")]
 
 
@@ -62,6 +67,8 @@ def syntax_fault(inventory: Path) -> str | None:
         try:
             tree = yaml_tree(text)
         except yaml.YAMLError as fault:
+            if _is_json(text):  # with tabs, which are none of YAML's
+                continue
             line, words = fault_of(fault, text)
             return f"{path}:{line}: not valid YAML: {words}; correct this line"
         for key, first in _repeated(tree):
@@ -70,6 +77,14 @@ def syntax_fault(inventory: Path) -> str | None:
             )
             return f"{path}:{key.start_mark.line + 1}: {words}; give each a name of its own, or remove one"
     return None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _repeated(node: yaml.Node | None, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, yaml.Node]]:
@@ -114,27 +129,57 @@ def _addresses(inventory: Path) -> Iterator[tuple[str, str, str]]:
                     found = _child(values, _ADDRESS)
                     if found is not None and isinstance(found[0], yaml.ScalarNode):
                         yield str(name.value), found[0].value, f"{path}:{found[1]}"
-    for path in [inventory] if inventory.is_file() else sorted(inventory.iterdir()):
-        if path.is_file() and path.suffix not in (*_SUFFIXES, ".json") and not os.access(path, os.X_OK):
-            yield from _ini_addresses(path)
+    for path in _ini_files(inventory):
+        for number, section, words in _ini_lines(path):
+            for word in words[1:] if ":" not in section else ():
+                name, _, value = word.partition("=")
+                if name == _ADDRESS:
+                    yield words[0], value.strip("\"'"), f"{path}:{number}"
 
 
-def _ini_addresses(path: Path) -> Iterator[tuple[str, str, str]]:
-    """As `_addresses`, of a file in Ansible's ini form."""
+def _ini_files(inventory: Path) -> list[Path]:
+    """Files of an inventory in Ansible's ini form, or in a form that nobody here knows."""
+    known = (*_SUFFIXES, ".json", ".toml")
+    every = [inventory] if inventory.is_file() else inventory_files(inventory)
+    return [path for path in every if path.suffix not in known and not os.access(path, os.X_OK)]
+
+
+def _ini_lines(path: Path) -> Iterator[tuple[int, str, list[str]]]:
+    """Lines that say something: number, section ("" before the first), words."""
     try:
         text = read_source(path).text
     except ConfigError:
         return  # no text: no inventory either
-    lists_hosts = True
+    section = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split("#", 1)[0].split()
-        if words and words[0].startswith("["):
-            lists_hosts = ":" not in words[0]
-        elif words and lists_hosts:
-            for word in words[1:]:
-                name, _, value = word.partition("=")
-                if name == _ADDRESS:
-                    yield words[0], value.strip("\"'"), f"{path}:{number}"
+        if words and words[0].startswith("[") and words[0].endswith("]") and len(words) == 1:
+            section = words[0].strip("[]")
+        elif words and not words[0].startswith(";"):
+            yield number, section, words
+
+
+def _ini_place(inventory: Path, host: str, variable: str) -> tuple[str | None, str | None, str | None]:
+    """`file:line` in files of the ini form: where a host's own line has a variable, where the host stands first, and
+    where a group has it, if one alone does."""
+    own = first = None
+    groups = []
+    for path in _ini_files(inventory):
+        for number, section, words in _ini_lines(path):
+            place = f"{path}:{number}"
+            if section.endswith(":vars"):
+                groups += [place] if re.split(r"\s*=", " ".join(words))[0] == variable else []
+            elif ":" not in section and _names(words[0], host):
+                first = first or place
+                own = place if any(word.partition("=")[0] == variable for word in words[1:]) else own
+    return own, first, groups[0] if len(groups) == 1 else None
+
+
+def _names(word: str, host: str) -> bool:
+    """Whether the first word of a line names a host: by its name, with a port, or by a range of names."""
+    name = word.strip("\"'")
+    names = (name, bare := re.sub(r":\d+$", "", name), bare.strip("[]"))
+    return host in names or any("[" in one and host in _range(one) for one in names)
 
 
 @functools.cache
@@ -212,7 +257,10 @@ def _walk(node: yaml.Node, line: int, path: tuple[int | str, ...]) -> tuple[int,
 def locate(inventory: Path, host: str | None, path: tuple[int | str, ...]) -> str | None:
     """`file:line` of a host's variable; of the host, where the variable is nowhere; None where nothing is found."""
     fallback = None
+    own, first, of_group = _ini_place(inventory, host, str(path[0]) if path else "") if host else (None, None, None)
     for file in _files(inventory, host):
+        if own and file.parent.name != "host_vars" and file.parent.parent.name != "host_vars":
+            return own
         try:
             tree = yaml_tree(read_source(file).text)
         except (yaml.YAMLError, ConfigError):
@@ -239,4 +287,4 @@ def locate(inventory: Path, host: str | None, path: tuple[int | str, ...]) -> st
                 return f"{file}:{at}"
         if host is None and fallback is None:
             fallback = f"{file}:1"
-    return fallback
+    return own or of_group or fallback or first

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,10 @@ from toolkit.lab_inventory import ansible_environment
 from validation import ansible_side, bounded
 from validation.load import ConfigError
 
+#: What each of Ansible's readers says of a source, in the forms of ansible-core 2.19 and of those before.
+_READER = re.compile(
+    r"Failed to parse (?:inventory|\S+) with '?(?P<reader>\w+)'? plugin: (?P<why>.+?)(?=\n\n|\Z)", re.DOTALL
+)
 _PLACED = re.compile(r"\[ERROR\]: \S+\.ya?ml:\d+: ")
 
 
@@ -67,7 +73,9 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
     if python is None:
         raise InventoryError("ansible-core is not installed; run bin/rehearse, or pip install ansible-core")
     command = ansible_side.command(python, inventory, variables)
-    ran = bounded.run(command, env=ansible_environment(inventory))
+    # A source that nobody can read is a fault by whatever settings: its nodes would be missing without a word.
+    environment = {**ansible_environment(inventory), "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True"}
+    ran = bounded.run(command, env=environment)
     out, err = (text.decode("utf-8", "replace") for text in (ran.stdout, ran.stderr))
     by_hand = shlex.join(["ansible-inventory", "-i", str(inventory), "--list"])
     if ran.returncode != 0:
@@ -75,7 +83,13 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
         errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit status {ran.returncode}"]
         if _PLACED.match(errors[0]):  # of the plugin rails: file, line and cure stand in it
             raise InventoryError(errors[0].removeprefix("[ERROR]: "))
-        raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {by_hand}")
+        why = _why(err)
+        with suppress(OSError):
+            if Path(_source_of(errors[0])).read_bytes().startswith(codecs.BOM_UTF8):
+                why = f"it begins with a byte order mark; save it as UTF-8 without one ({why})"
+        if why and "Completely failed to parse" in errors[0]:
+            raise InventoryError(f"{_place(errors[0], why)}: Ansible cannot read it: {why}; check it with: {by_hand}")
+        raise InventoryError(f"{inventory}: ansible-inventory: {errors[0].rstrip('.')}; check it with: {by_hand}")
     answer = ansible_side.answer(out)
     if answer is None:
         raise InventoryError(f"{inventory}: Ansible gave no answer; check it with: {by_hand}")
@@ -83,3 +97,35 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
         return Source.model_validate_json(answer)
     except (ValidationError, RecursionError) as fault:
         raise InventoryError(f"{inventory}: Ansible's answer cannot be read ({fault})") from None
+
+
+def _why(said: str) -> str:
+    """Why Ansible could not read a source, "" where it does not say: of its readers the one that the source is for."""
+    told = {found["reader"]: " ".join(found["why"].split()) for found in _READER.finditer(said)}
+    if "no root 'plugin' key" in told.get("auto", ""):
+        del told["auto"]
+    order = ("auto", "script", "ini", "yaml", "toml") if _is_ini(told) else ("auto", "script", "yaml", "toml", "ini")
+    found = next((told[reader] for reader in order if told.get(reader)), next(iter(told.values()), ""))
+    return re.sub(r"^Failed to parse (?:inventory|'[^']*'): ", "", found).rstrip(".")
+
+
+def _is_ini(told: dict[str, str]) -> bool:
+    """Whether a source that is neither is one in Ansible's ini form: no YAML at all, and no program."""
+    return "YAML parsing failed" in told.get("yaml", "YAML parsing failed")
+
+
+def _source_of(error: str) -> str:
+    return error.partition("parse inventory source ")[2].strip()
+
+
+def _place(error: str, why: str) -> str:
+    """The source that could not be read, with the first line in which the words stand that Ansible quotes."""
+    source = _source_of(error)
+    quoted = re.search(r"(?:, got: |Host pattern |entry for \"|group ')([^\s'\"]+)", why)
+    try:
+        lines = Path(source).read_text(encoding="utf-8").splitlines() if quoted else []
+    except (OSError, UnicodeDecodeError):
+        return source
+    words = re.compile(rf"(?<![\w-]){re.escape(quoted[1])}(?![\w-])") if quoted else None
+    at = [number for number, line in enumerate(lines, 1) if words and words.search(line.partition("#")[0])]
+    return f"{source}:{at[0]}" if len(at) == 1 else source

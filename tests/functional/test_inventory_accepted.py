@@ -299,3 +299,114 @@ def test_ansible_of_another_python_reads_where_this_one_has_none(
     tool.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     assert [node.name for node in read_inventory(root).nodes] == ["head", "gpu1", "gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("'10.0.0.1 '", "neither an IPv4 address nor a name"),
+        ("10.0.0.1/24", "neither an IPv4 address nor a name"),
+        ("'-oProxyCommand=id'", "neither an IPv4 address nor a name"),
+        ("root@10.0.0.1", "ansible_user"),
+        ("10.0.0.1:2222", "ansible_port"),
+        ("010.001.002.003", "no IPv4 address"),
+        ("3232235777", "no IPv4 address"),
+        ("", "is null"),
+    ],
+)
+def test_what_is_neither_an_address_nor_a_name_is_refused(tmp_path: Path, warm: None, given: str, words: str) -> None:
+    said = fault(site(tmp_path, hosts_yml=HOSTS.replace("198.51.100.31", given)))
+    assert "hosts.yml:7: gpu1: ansible_host" in said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("all:\n children:\n  gpu_servers:\n   hosts:\n    '2001:db8::2':\n", "hosts.yml:5: "),
+        ("[gpu_servers]\n\n2001:db8::2\n", "hosts:3: "),
+        ("[gpu_servers]\n[2001:db8::2]:2222\n", "hosts:2: "),
+    ],
+)
+def test_a_node_whose_name_is_an_ipv6_address_is_refused(tmp_path: Path, warm: None, text: str, place: str) -> None:
+    file = place.partition(":")[0]
+    root = site(tmp_path, hosts_yml="")
+    (root / file).write_text(text)
+    said = fault(root)
+    assert place in said
+    assert "IPv6" in said
+
+
+def test_two_nodes_whose_names_or_addresses_differ_by_capital_letters_are_refused(tmp_path: Path, warm: None) -> None:
+    assert "capital letters" in fault(site(tmp_path, hosts_yml=HOSTS.replace("gpu2", "GPU1")))
+    alike = HOSTS.replace("198.51.100.31", "gpu.example.com").replace("198.51.100.32", "GPU.example.com")
+    assert "also used by gpu1" in fault(site(tmp_path, hosts_yml=alike))
+
+
+@pytest.mark.parametrize("given", ["", '"{{ other | default(omit) }}"'])
+def test_a_setting_of_a_login_that_is_null_or_omitted_is_left_out(tmp_path: Path, warm: None, given: str) -> None:
+    lines = "".join(f"{name}: {given}\n" for name in ("ansible_port", "ansible_ssh_common_args"))
+    node = read_inventory(site(tmp_path, group_vars__all_yml=lines)).node("gpu1")
+    assert (node.ssh.port, node.ssh.extra_args) == (22, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("[gpu_servers]\ngpu1 ansible_port=99999\n", 2),
+        ("[gpu_servers]\ngpu[1:3]:2200 ansible_host=10.0.0.1\n", 2),
+        ("[gpu_servers]\ngpu1\n[gpu_servers:vars]\n# of all\nansible_port = 99999\n", 5),
+        ("[gpu_servers]\ngpu1 fabric_ports=\"[{'interface':'e1','address':'10.0.0.1'}]\"\n", 2),
+        ("[gpu_servers]\ngpu1 ansible_host=10.0.0.2\ngpu2 foo\n", 3),
+    ],
+)
+def test_a_fault_in_a_file_of_the_ini_form_has_its_line(tmp_path: Path, warm: None, text: str, place: int) -> None:
+    root = site(tmp_path, group_vars__all_yml="ansible_user: ops\n", hosts_yml="")
+    (root / "nodes").write_text(text)
+    assert fault(root).startswith(f"{root / 'nodes'}:{place}: ")
+
+
+def test_a_fault_in_a_json_file_has_its_line_and_tabs_in_one_are_none(tmp_path: Path, warm: None) -> None:
+    root = site(tmp_path, group_vars__all_json='{\n\t"ansible_user": "ops"\n}\n')
+    assert read_inventory(root).node("gpu1").ssh.user == "ops"
+    root = site(tmp_path / "other", hosts_yml="")
+    (root / "n.json").write_text('{"gpu_servers": {"hosts": {"gpu1":\n {"ansible_port": 99999}}}}\n')
+    assert fault(root).startswith(f"{root / 'n.json'}:2: gpu1: ansible_port")
+
+
+def test_inventories_in_folders_of_the_folder_are_read(tmp_path: Path, warm: None) -> None:
+    root = site(tmp_path, hosts_yml="", racks__a__hosts_yml=HOSTS, group_vars__all_yml="ansible_port: 2222\n")
+    (root / "racks" / "b.ini").write_text("[clients]\nclient1\n")
+    assert [node.name for node in read_inventory(root).nodes] == ["head", "client1", "gpu1", "gpu2"]
+    assert read_inventory(root).node("gpu1").ssh.port == 2222
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("more.yml", "gpu_servers:\n  hosts: [gpu9]\n", 'more.yml:1: Ansible cannot read it: Invalid "hosts" entry'),
+        ("more.yml", "gpu_servers:\n  hosts:\n    101:\n", "more.yml:3: Ansible cannot read it: Host pattern 101"),
+        ("more", "[gpu_servers\ngpu9\n", "more: Ansible cannot read it: not enough values"),
+        ("more", "\ufeff[gpu_servers]\ngpu9\n", "more: Ansible cannot read it: it begins with a byte order mark"),
+        ("more", "#!/bin/sh\nexit 3\n", "more: Ansible cannot read it: Inventory script returned non-zero exit code 3"),
+    ],
+)
+def test_a_source_that_nobody_can_read_is_named_with_the_reason_by_whatever_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, words: str
+) -> None:
+    """Ansible's own default is a warning, and the nodes of that source would be missing."""
+    monkeypatch.chdir(tmp_path)
+    root = site(tmp_path)
+    (root / name).write_text(text)
+    (root / name).chmod(0o755 if text.startswith("#!") else 0o644)
+    assert f"{root}/{words}" in fault(root)
+
+
+def test_a_value_whose_vault_is_locked_says_how_it_is_opened(
+    tmp_path: Path, warm: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANSIBLE_VAULT_PASSWORD_FILE", raising=False)
+    body = "$ANSIBLE_VAULT;1.1;AES256\n 6231336539636634\n"
+    said = fault(site(tmp_path, group_vars__all_yml=f"ansible_user: !vault |\n {body}"))
+    assert "ANSIBLE_VAULT_PASSWORD_FILE" in said
+    assert "facts of nodes" not in said

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import UsageFault
-from toolkit.inventory import is_ipv6
+from toolkit.inventory_address import is_ipv6
 from validation.load import read_source
 
 GROUPS = ("heads", "clients", "gpu_servers")

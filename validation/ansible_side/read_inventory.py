@@ -32,6 +32,8 @@ _LOGIN = {
     "ssh_args": "ansible_ssh_args",
 }
 _TEMPLATE = ("{{", "{%", "{#")
+#: What `omit` is before ansible-core 2.19. A setting of a login that is omitted counts as left out.
+_OMITTED = "__omit_place_holder__"
 
 
 def _templated(value: Any) -> bool:
@@ -92,8 +94,12 @@ class _Reader(InventoryCLI):  # type: ignore[misc]
                         loader=self.loader, variables=self.vm.get_vars(host=host, include_hostvars=True)
                     )
                     value = templar.template(value)
+                if name in self.login and isinstance(value, str) and value.startswith(_OMITTED):
+                    continue
                 values[name] = _plain(value)
             except Exception as fault:  # of Ansible, or of a filter or a lookup of the site
+                if name in self.login and type(fault).__name__ == "AnsibleValueOmittedError":  # as ansible-core 2.19
+                    continue
                 unresolved[name] = _first_line(fault)
                 if every and isinstance(value, (str, list, dict)):
                     values[name] = _plain(value)
