@@ -17,7 +17,7 @@ sources = load("plugins/plugin_utils/sources.py")
 MOVED = load("plugins/plugin_utils/repos.py").MOVED
 FOLDER = "/etc/apt/sources.list.d"
 CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
-DEBIAN = "deb http://deb.debian.org/debian bookworm main\n"
+DEBIAN = "deb http://debian.example.net/debian bookworm main\n"
 ALL = ("cuda", "nvidia-container-toolkit", "docker", "doca")
 
 
@@ -102,7 +102,7 @@ def test_other_entries_of_a_file_stay_as_they_were() -> None:
 
 def test_other_stanzas_and_other_addresses_of_a_stanza_stay() -> None:
     path = f"{FOLDER}/all.sources"
-    debian = "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\n"
+    debian = "Types: deb\nURIs: http://debian.example.net/debian\nSuites: bookworm\n"
     both = f"Types: deb\nURIs: http://mirror.example.net/cuda/\n {CUDA}\nSuites: /\n"
     text = f"{debian}\n{STANZAS['plain']}\n{both}"
     left = superseded({path: text})[path]
@@ -115,7 +115,7 @@ def test_other_stanzas_and_other_addresses_of_a_stanza_stay() -> None:
 def test_what_is_not_the_vendors_is_not_touched() -> None:
     others = {
         "/etc/apt/sources.list": DEBIAN,
-        f"{FOLDER}/debian.sources": "Types: deb\nURIs: http://deb.debian.org/debian\nSuites: bookworm\n",
+        f"{FOLDER}/debian.sources": "Types: deb\nURIs: http://debian.example.net/debian\nSuites: bookworm\n",
         f"{FOLDER}/cuda-like.sources2": STANZAS["plain"],  # apt does not read it
         f"{FOLDER}/elastic-ai-cuda.sources": STANZAS["plain"],
         f"{FOLDER}/near.list": "deb https://developer.download.nvidia.com/compute/cuda/repository/ /\n",
