@@ -11,6 +11,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import (
     has_nvlink5,
     module_flavour,
     nvlink5_refusal,
+    nvswitches_unknown,
 )
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.slurm import gpu_class
 
@@ -60,6 +61,12 @@ def device_notes(observed: Json, wanted: Json) -> list[str]:
     if several:
         names = ", ".join(sorted({str(gpu["model"]) for gpu in several}))
         notes.append(f"the PCI ids of GPU {_ids(several, '0x10de')} do not tell which of {names} it is: set slurm_gpus")
+    switches = nvswitches_unknown(observed.get("pci") or ()) if gpus else []
+    if switches:
+        notes.append(
+            f"device {_ids(switches, '0x10de')} is not in the table of NVSwitches ({TABLE}): whether its GPUs need "
+            "Fabric Manager is not known, and it is not installed for it; nvidia-smi -q says whether the fabric is up"
+        )
     adapters = [
         device
         for device in observed.get("pci") or ()

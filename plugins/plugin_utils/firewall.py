@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible.errors import AnsibleFilterError
+
 #: How ufw keeps our comment in user.rules: as hex.
 COMMENT = "elastic-ai"
 _RULE = re.compile(
@@ -23,6 +25,15 @@ def _address(text: str) -> ipaddress.IPv4Address | None:
     return None if address.is_loopback else address
 
 
+def _network(text: str) -> ipaddress.IPv4Network:
+    """A network of firewall_networks; AnsibleFilterError where it is none that the firewall can let in."""
+    try:
+        return ipaddress.IPv4Network(text)
+    except ValueError as fault:
+        why = "is of IPv6, and this release sets nothing up over it" if ":" in str(text) else f"is no network ({fault})"
+        raise AnsibleFilterError(f"firewall_networks: {text} {why}; write it like 198.51.100.0/24") from None
+
+
 def site_networks(
     names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], extra: Iterable[str] = ()
 ) -> dict[str, list[str]]:
@@ -31,7 +42,7 @@ def site_networks(
     Those are the networks of the fabric ports, the nodes' management addresses, and `extra`. A node is unknown if its
     management address stands in the inventory as a name.
     """
-    found = [ipaddress.IPv4Network(network) for network in extra]
+    found = [_network(network) for network in extra]
     unknown = []
     for name in names:
         own = hostvars[name]

@@ -68,6 +68,12 @@ def nvswitch_list(pci: Iterable[Mapping[str, Any]]) -> list[str]:
     ]
 
 
+def nvswitches_unknown(pci: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Bridges of NVIDIA's that stand where NVSwitches do, and whose ids the table lacks."""
+    ours = (d for d in pci if d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and not d.get("virtual"))
+    return [d for d in ours if d["device"] not in known()["nvswitches"]]
+
+
 def upstream_version(version: str) -> str:
     """A package's version without epoch and packaging suffix: '1:4.6.0-1' is 4.6.0, '' stays ''."""
     return re.sub(r"^\d+:", "", version).split("-")[0].split("+")[0].split("~")[0]
@@ -358,9 +364,12 @@ def daemon_gpu_faults(text: str, knows_cdi: bool = True) -> list[str]:
         config = json.loads(text)
     except ValueError as error:
         return [f"not valid JSON ({error})"]
+    if not isinstance(config, dict):
+        return ["no JSON object"]
     faults = []
-    if knows_cdi and not config.get("features", {}).get("cdi"):
+    if knows_cdi and not (config.get("features") or {}).get("cdi"):
         faults.append("features.cdi is not true")
-    if config.get("runtimes", {}).get("nvidia", {}).get("path") != "nvidia-container-runtime":
+    nvidia = (config.get("runtimes") or {}).get("nvidia") or {}
+    if str(nvidia.get("path") or "").rpartition("/")[2] != "nvidia-container-runtime":
         faults.append("runtimes.nvidia does not name nvidia-container-runtime")
     return faults

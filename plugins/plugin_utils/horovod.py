@@ -12,6 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.sources import OFF
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.sources import fields as fields_of
+
 #: Where all that an image needs comes from: Debian's main; Ubuntu has Open MPI and perftest in universe.
 COMPONENTS = ("main", "universe")
 
@@ -95,29 +98,25 @@ def training_over_rdma(names: Iterable[str], hostvars: Mapping[str, Mapping[str,
 
 
 def _suites(words: list[str], codename: str, wanted: str) -> list[str]:
-    """`words` with `codename` replaced, if all of them are suites of it that every mirror has; else nothing."""
+    """Of `words` the suites of `codename` that every mirror has, with that name replaced; Ubuntu lists its backports
+    beside them."""
     known = re.compile(re.escape(codename) + r"(-updates|-security)?")
-    if not words or not all(known.fullmatch(word) for word in words):
-        return []
-    return [known.sub(lambda match: wanted + (match.group(1) or ""), word) for word in words]
+    found = (known.fullmatch(word.rstrip("/")) for word in words)
+    return [wanted + (match.group(1) or "") for match in found if match]
 
 
 def _stanza(text: str, codename: str, wanted: str) -> str:
-    fields = {}
-    for line in text.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and not line.startswith(("#", " ")):
-            fields[key.strip().lower()] = value.strip()
+    fields = fields_of(text.splitlines(), ":")
     suites = _suites(fields.get("suites", "").split(), codename, wanted)
-    if not suites or "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
+    if not suites or "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in OFF:
         return ""
-    key = fields.get("signed-by", "")
+    key = fields.get("signed-by", "").strip()
     components = [one for one in COMPONENTS if one in fields.get("components", "").split()]
     if not components or "uris" not in fields or (key and not key.startswith("/")):
         return ""
-    lines = ["Types: deb", f"URIs: {fields['uris']}", f"Suites: {' '.join(suites)}"]
+    lines = ["Types: deb", f"URIs: {' '.join(fields['uris'].split())}", f"Suites: {' '.join(suites)}"]
     lines.append(f"Components: {' '.join(components)}")
-    return "\n".join([*lines, f"Signed-By: {key}"] if key else lines)
+    return "\n".join([*lines, f"Signed-By: {' '.join(key.split())}"] if key else lines)
 
 
 def _one_line(line: str, codename: str, wanted: str) -> str:
@@ -126,7 +125,7 @@ def _one_line(line: str, codename: str, wanted: str) -> str:
         return ""
     components = [one for one in COMPONENTS if one in match.group(4).split()]
     suites = _suites([match.group(3)], codename, wanted)
-    signed = re.search(r"signed-by=(/\S+)", match.group(1) or "")
+    signed = re.search(r"signed-by=\"?(/[^\s\"]+)", match.group(1) or "", re.IGNORECASE)
     if not suites or not components:
         return ""
     lines = ["Types: deb", f"URIs: {match.group(2)}", f"Suites: {suites[0]}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -56,6 +57,16 @@ def is_ipv6(text: str) -> bool:
         return ipaddress.ip_address(str(text).strip("[]").partition("%")[0]).version == 6
     except ValueError:
         return False
+
+
+def is_address(text: Any) -> bool:
+    """Whether it is an IPv4 address or a name, as Slurm, the table of hosts and the firewall take them."""
+    if re.fullmatch(r"[0-9.]+", str(text)):
+        try:
+            return bool(ipaddress.IPv4Address(str(text)))
+        except ValueError:
+            return False
+    return isinstance(text, str) and re.fullmatch(r"\w[\w.-]*", text) is not None
 
 
 def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:
@@ -114,6 +125,11 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         yield (
             f"its management address {wanted['address']} is an IPv6 one, and Slurm, leases and the firewall are set up "
             f"for IPv4 in this release: give ansible_host the node's IPv4 address"
+        )
+    elif not is_address(wanted["address"]):
+        yield (
+            f"its ansible_host {wanted['address']!r} is neither an IPv4 address nor a name, and goes to Slurm, "
+            "/etc/hosts and the firewall as it stands: leave out user (ansible_user), port (ansible_port) and prefix"
         )
     elif management is None and not set(held) - {"127.0.0.1"} - {
         a for p in wanted["fabric_ports"] for a in links.get(p["interface"], ())

@@ -7,7 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from ansible.errors import AnsibleFilterError
 
 from tests.support.node_modules import ROOT, load_filters
 from tests.support.nodes_network import written
@@ -36,6 +38,14 @@ def test_the_sites_networks_are_as_few_as_there_can_be_and_nodes_known_by_name_a
         "networks": ["10.80.0.0/23", "10.90.0.0/31", "192.0.2.8/31", "198.51.100.0/24"],
         "unknown": ["named", "here"],
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "why"), [("2001:db8::/64", "of IPv6"), ("10.0.0.5/24", "host bits"), ("lan", "no network")]
+)
+def test_a_network_that_the_firewall_cannot_let_in_is_refused_in_words(given: str, why: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=rf"firewall_networks: {given} .*{why}.*write it like"):
+        FILTERS["site_networks"](HOSTS, HOSTS, [given])
 
 
 def test_rules_of_ufw_are_known_by_their_comment() -> None:

@@ -76,9 +76,29 @@ def test_one_line_sources_count_too() -> None:
     )
 
 
+def test_stanzas_as_ubuntu_installs_them_and_as_people_fold_them() -> None:
+    """Ubuntu 24.04 lists its backports in the stanza of the suite itself."""
+    ubuntu = (
+        "Types: deb\nURIs: http://mirror.example/ubuntu/\nSuites: noble noble-updates noble-backports\n"
+        "Components: main restricted universe multiverse\n"
+        "Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg\n"
+    )
+    whole = apt_sources_for({"/etc/apt/sources.list.d/ubuntu.sources": ubuntu}, "noble", "noble")
+    assert "Suites: noble noble-updates\nComponents: main universe\n" in whole
+    folded = "Types:\n deb\nURIs:\n http://mirror.example/ubuntu/\nSuites:\n noble\n noble-updates\n"
+    folded += "Components:\n main\n# more\n universe\nSigned-By:\n /usr/share/keyrings/ubuntu-archive-keyring.gpg\n"
+    assert apt_sources_for({"/etc/apt/x.sources": folded}, "noble", "noble") == whole
+    line = 'deb [signed-by="/usr/share/keyrings/k.gpg"] http://mirror.example/ubuntu noble main\n'
+    assert apt_sources_for({"/etc/apt/x.list": line}, "noble", "noble").endswith(
+        "\nSigned-By: /usr/share/keyrings/k.gpg\n"
+    )
+
+
 @pytest.mark.parametrize(
     "files",
     [
+        {"/etc/apt/sources.list.d/x.sources": DEB822.replace("Types: deb", "Enabled: false\nTypes: deb")},
+        {"/etc/apt/sources.list.d/x.sources": DEB822.replace("Types: deb", "Enabled: 0\nTypes: deb")},
         {},
         {"/etc/apt/sources.list.d/x.sources": DEB822.replace("Types: deb", "Enabled: no\nTypes: deb")},
         {"/etc/apt/sources.list.d/x.sources": "Types: deb\nURIs: http://vendor/\nSuites: ./\n"},

@@ -213,6 +213,15 @@ def test_an_ipv6_management_address_is_refused_in_one_sentence(address: str) -> 
     assert "give ansible_host the node's IPv4 address" in reason
 
 
+@pytest.mark.parametrize(
+    "address", ["root@10.0.0.1", "10.0.0.1:22", "10.0.0.1/24", "10.0.0.1 ", "010.0.0.1", "3232235777", None]
+)
+def test_what_is_neither_an_address_nor_a_name_is_refused(address: str | None) -> None:
+    reason = "; ".join(reasons({}, {"address": address, "addresses": {}}))
+    assert f"its ansible_host {address!r} is neither an IPv4 address nor a name" in reason
+    assert "neither" not in "; ".join(reasons({}, {"address": "gpu-1_a.example.com"}))
+
+
 def test_a_node_that_a_name_reaches_over_ipv6_alone_is_refused_too() -> None:
     links = {"lo": ["127.0.0.1"], "eno1": [], "ens2f0": ["10.78.0.11"]}
     (reason,) = reasons({"links": links}, {"address": "gpu1.example.net"})

@@ -144,6 +144,14 @@ def test_an_adapter_that_is_not_in_the_table_is_said(ident: str) -> None:
     assert note.startswith(f"network adapter 15b3:{ident[2:]} is not in the table of adapters")
 
 
+@pytest.mark.parametrize(("ident", "notes"), [("0x22a3", 0), ("0x1af1", 0), ("0x29ff", 1)])
+def test_a_switch_that_is_not_in_the_table_is_said(ident: str, notes: int) -> None:
+    pci = [device("0x2330"), device(ident, "0x10de", "0x068000")]
+    said = preflight.preflight_notes({**NODE, "pci": pci}, {**WANTED, "stack": {}})
+    assert len(said) == notes
+    assert all(f"device 10de:{ident[2:]} is not in the table of NVSwitches" in note for note in said)
+
+
 def proposed(*gpus: dict[str, Any], group: str | None = None) -> Proposal:
     answer = xe9680(1)
     found = parse({**answer, "gpus": [{**answer["gpus"][0], **each} for each in gpus]})

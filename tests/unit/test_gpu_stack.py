@@ -128,10 +128,15 @@ GOOD = '{"features": {"cdi": true}, "runtimes": {"nvidia": {"path": "nvidia-cont
         ("{", "not valid JSON"),
         (GOOD.replace("true", "false"), "features.cdi"),
         (GOOD.replace("nvidia-container-runtime", "runc"), "runtimes.nvidia"),
+        (GOOD.replace("nvidia-container-runtime", "my-nvidia-container-runtime"), "runtimes.nvidia"),
+        ("[]", "no JSON object"),
+        ('{"features": null, "runtimes": null}', "features.cdi is not true; runtimes.nvidia"),
+        ('{"features": {"cdi": true}, "runtimes": {"nvidia": null}}', "runtimes.nvidia"),
     ],
 )
 def test_faults_of_the_docker_configuration_are_named(text, fault):
     assert gpu.daemon_gpu_faults(GOOD) == []
+    assert gpu.daemon_gpu_faults(GOOD.replace('"nvidia-', '"/usr/bin/nvidia-')) == [], "as others write it"
     assert fault in "; ".join(gpu.daemon_gpu_faults(text))
 
 

@@ -219,3 +219,11 @@ MODES = "\tSupported link modes:   25000baseCR/Full\n\t                        4
 def test_the_fastest_mode_needs_no_line_behind_it(behind: str) -> None:
     assert inventory_scan.fastest_mbit(f"Settings for fab0:\n{MODES}{behind}") == 400_000
     assert inventory_scan.fastest_mbit(f"Settings for fab0:\n\tSupported link modes:   Not reported\n{behind}") is None
+
+
+@pytest.mark.parametrize("table", [{"26": 3, "8": 1}, [[26, 3], [8, 1]]])
+def test_the_probe_reads_both_forms_of_the_dscp_map(monkeypatch: pytest.MonkeyPatch, table: object) -> None:
+    said = {"pfc": {"prio_pfc": [False, False, False, True]}, "app": {"dscp_prio": table}}
+    monkeypatch.setattr(rdma_ports_qos, "_dcb", lambda part, _: said[part])
+    found = rdma_ports_qos.dcb("ens1")
+    assert (found["dscp_prio"], found["trust"], found["pfc"]) == ({"8": 1, "26": 3}, "dscp", [3])

@@ -102,7 +102,9 @@ def dcb(interface: str) -> dict[str, Any]:
     if isinstance(app, str):
         found["unread"].append(f"DSCP trust: the device of {interface} has no table of it (dcb: {app})")
         return found
-    found["dscp_prio"] = {str(dscp): prio for dscp, prio in sorted(app.get("dscp_prio", []))}
+    table = app.get("dscp_prio") or []
+    pairs = table.items() if isinstance(table, dict) else table  # both forms are seen
+    found["dscp_prio"] = {str(dscp): prio for dscp, prio in sorted((int(dscp), prio) for dscp, prio in pairs)}
     found["trust"] = "dscp" if found["dscp_prio"] else "pcp"
     return found
 
