@@ -121,6 +121,8 @@ reboot_hints: {description: packages that asked for a reboot, returned: always, 
 """
 
 CAP_SYS_RESOURCE = 24  # bit number in <linux/capability.h>
+#: Architecture of Debian's packages for this machine, by the kernel's name of it.
+NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}
 RPM_FIELDS = "%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE} %{ARCH}\n"
 
 
@@ -135,6 +137,8 @@ def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, st
         _, out, _ = plain(module).run_command(["rpm", "-q", "--qf", RPM_FIELDS, *names])
         for line in out.splitlines():
             name, version, architecture = [*line.split(" ", 2), "", ""][:3]
+            if architecture in ("i386", "i486", "i586", "i686") and platform.machine() == "x86_64":
+                continue
             for asked in (name, f"{name}-{version}.{architecture}"):  # as kernel-devel of one kernel is asked for
                 if asked in versions:
                     versions[asked] = version
@@ -142,13 +146,16 @@ def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, st
         lines = locks.read_text(encoding="utf-8").splitlines() if locks.is_file() else []
         held = [name for name in versions if any(re.match(re.escape(name) + r"-\d+:", line) for line in lines)]
         return versions, held
-    fields = "${Package} ${db:Status-Want} ${db:Status-Status} ${Version}\n"
+    fields = "${Package} ${db:Status-Want} ${db:Status-Status} ${Version} ${Architecture}\n"
+    native = NATIVE.get(platform.machine(), "")
     # dpkg-query exits 1 when some name is unknown and still lists the others: both are answers.
     code, out, err = plain(module).run_command(["dpkg-query", "-W", "-f", fields, *names])
     if code not in (0, 1):
         module.fail_json(msg=f"dpkg-query failed: {err.strip()}")
     for line in out.splitlines():
-        name, want, status, version = [*line.split(" ", 3), "", "", ""][:4]
+        name, want, status, version, architecture = [*line.split(" ", 4), "", "", "", ""][:5]
+        if native and architecture not in (native, "all", ""):
+            continue  # libcuda1:i386 is no libcuda1
         if name in versions and (status == "installed" or status.startswith("triggers")):
             versions[name] = version
             if want == "hold":

@@ -88,7 +88,7 @@ def packages(folder: Path, versions: dict[str, str]) -> dict[str, Any]:
     said = subprocess.run(
         [installed._DEB[0], f"--admindir={folder}", *installed._DEB[1:]], capture_output=True, text=True, check=True
     ).stdout
-    there = installed.packages(said)
+    there = installed.packages(said, "x86_64")
     assert len(there) == len([version for version in versions.values() if version])
     return {name: installed.component(there, patterns) for name, patterns in installed.PACKAGES.items()}
 

@@ -127,3 +127,29 @@ def test_without_a_readable_record_nothing_is_claimed(dpkg, tmp_path, record):
 )
 def test_what_an_image_prints_beside_its_versions_costs_none(text, torch):
     assert node_facts._said_by_training(text).get("torch") == torch
+
+
+def test_packages_of_another_architecture_are_not_this_machines_and_waiting_triggers_cost_none() -> None:
+    listing = (
+        "installed libnvidia-compute-535 535.183.01-0ubuntu1 i386\n"
+        "installed libnvidia-compute-580 580.126.20-0ubuntu1 amd64\n"
+        "triggers-awaited slurmd 24.11.5-1 amd64\n"
+        "half-configured slurmctld 24.11.5-1 amd64\n"
+        "installed nvidia-container-toolkit 1.18.0-1 all\n"
+        "not-installed libcuda1  amd64\n"
+    )
+    found = installed.packages(listing, "x86_64")
+    assert installed.component(found, installed.PACKAGES["driver"]) == "libnvidia-compute-580 580.126.20-0ubuntu1"
+    assert installed.component(found, installed.PACKAGES["slurm"]) == "slurmd 24.11.5-1"
+    assert "nvidia-container-toolkit" in found
+    assert "libcuda1" not in found
+
+
+@pytest.mark.parametrize(
+    ("status", "offset"),
+    [("Normal", -0.000012), ("Insert second", -0.000012), ("Not synchronised", None), ("", None)],
+)
+def test_a_clock_that_follows_none_has_no_offset(status: str, offset: float | None) -> None:
+    said = f"Reference ID    : 00000000 ()\nLast offset     : -0.000012000 seconds\nLeap status     : {status}\n"
+    assert node_facts.clock_offset_s(said) == offset
+    assert node_facts.clock_offset_s("506 Cannot talk to daemon\n") is None

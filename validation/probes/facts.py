@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,12 +199,20 @@ def with_firmware(card: dict[str, Any]) -> dict[str, Any]:
     return {**card, "firmware": group(r"^firmware-version: (?!N/A)(\S.*)$", said)}
 
 
+def clock_offset_s(said: str) -> float | None:
+    """The last offset of `chronyc -n tracking`; None where it follows no clock, and says 0 of none."""
+    if not re.search(r"^Leap status\s*:\s*(?!Not synchronised)\S", said, re.MULTILINE):
+        return None
+    offset = group(r"^Last offset\s*:\s*([-+]?\d+\.\d+)", said)
+    return float(offset) if offset else None
+
+
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = smi.answering()
     versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
     training = _said_by_training(versions)
-    offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))
+    offset = clock_offset_s(_say("chronyc", "-n", "tracking"))
     try:
         probes = importlib.metadata.version("elastic-ai-toolkit")
     except importlib.metadata.PackageNotFoundError:
@@ -244,7 +253,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "training_nccl": training.get("nccl", ""),
         "training_cudnn": training.get("cudnn", ""),
         "probes": probes,
-        "clock_offset_s": float(offset) if offset else None,
+        "clock_offset_s": offset,
         **installed.collect(),
     }
 

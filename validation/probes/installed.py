@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,27 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 }
 #: beside the components: the package that Docker is from, whose name tells who puts fixes into it
 BESIDE: dict[str, tuple[str, ...]] = {"docker_package": ("docker-ce", "moby-engine", "docker.io", "docker")}
-_DEB = ("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
+_DEB = ("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version} ${Architecture}\n")
+#: Architecture of Debian's packages for this machine, by the kernel's name of it: those of others do not count.
+NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}
 # With the epoch, as dpkg-query tells it and as provisioning writes down what it pinned.
 _RPM = ("rpm", "-qa", "--queryformat", "installed %{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n")
 
 
-def packages(listing: str) -> dict[str, str]:
-    """Package -> version from a package manager's `status name version` lines; only what is installed."""
+def packages(listing: str, machine: str = "") -> dict[str, str]:
+    """Package -> version from a package manager's `status name version architecture` lines; only what is installed.
+
+    A package whose triggers wait is. Of another architecture (libcuda1:i386) none counts; rpm's lines name none.
+    """
+    native = NATIVE.get(machine or platform.machine(), "")
     rows = (line.split() for line in listing.splitlines())
-    return {row[1]: row[2] for row in rows if len(row) == 3 and row[0] == "installed"}
+    return {
+        row[1]: row[2]
+        for row in rows
+        if len(row) in (3, 4)
+        and (row[0] == "installed" or row[0].startswith("triggers-"))
+        and (len(row) == 3 or not native or row[3] in (native, "all"))
+    }
 
 
 def component(installed: dict[str, str], patterns: Sequence[str]) -> str:
