@@ -52,17 +52,29 @@ def source(name: str) -> str:
     return (PLUGINS / f"{name}.py").read_text(encoding="utf-8")
 
 
+def _imported(name: str) -> list[str]:
+    """Which module_utils one of our files imports."""
+    return re.findall(rf"^from {re.escape(PREFIX)}\.module_utils\.(\w+) import", source(name), re.MULTILINE)
+
+
+def _after_what_it_needs(name: str, order: list[str]) -> None:
+    """Add a module_utils to those that are loaded one after the other, behind all that it imports."""
+    for needed in _imported(f"module_utils/{name}") if name not in order else ():
+        _after_what_it_needs(needed, order)
+    if name not in order:
+        order.append(name)
+
+
 def program(module: str, arguments: dict[str, Any], needs: tuple[str, ...] = ()) -> str:
-    """The program that answers for a module; `needs` are module_utils that come first, before all others it imports.
+    """The program that answers for a module; `needs` are module_utils that come first, each behind what it imports.
 
     TypeError for arguments that are no plain data.
     """
-    imported = re.findall(rf"^from {re.escape(PREFIX)}\.module_utils\.(\w+) import", source(f"modules/{module}"), re.M)
-    needs = (*needs, *(name for name in imported if name not in needs))
+    order = ["plain"]
+    for name in (*needs, *_imported(f"modules/{module}")):
+        _after_what_it_needs(name, order)
     return PROGRAM.format(
-        others={
-            f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in ("plain", *needs, "reading")
-        },
+        others={f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in (*order, "reading")},
         reading=READING,
         text=source(f"modules/{module}"),
         name=f"{PREFIX}.modules.{module}",

@@ -87,3 +87,9 @@ def test_the_loaders_folders_are_those_of_its_configuration_too(tmp_path: Path) 
     found = gpulibs.folders(tmp_path / "conf")
     assert tmp_path / "lib" in found
     assert tmp_path / "none" not in found
+
+
+def test_a_comment_in_another_encoding_costs_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/site.conf").write_bytes(b"# Bibliotheken f\xfcr alle\n" + str(tmp_path).encode() + b"\n")
+    assert tmp_path.resolve() in gpulibs.folders(tmp_path / "conf")

@@ -309,3 +309,13 @@ def test_a_process_that_nobody_sees_is_named_by_its_number() -> None:
     assert who(1 << 30, 5 << 20) == f"{1 << 30} (of another container or user, 5 MiB)"
     assert who(os.getpid(), 0).startswith(f"{os.getpid()} (")
     assert f", user {Path('/proc/self').owner()})" in who(os.getpid(), 0)
+
+
+def test_a_program_whose_name_the_kernel_has_cut_in_a_letter_is_told(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7/comm").write_bytes("学習プログラム".encode()[:15] + b"\n")
+    (tmp_path / "8").mkdir()
+    (tmp_path / "8/comm").write_bytes("gr\u00f6\u00dfenmessung\u00e4".encode()[:15] + b"\n")
+    assert who(7, 1 << 20, tmp_path).startswith("7 (学習プログラム"[:6])
+    assert "1 MiB)" in who(7, 1 << 20, tmp_path)
+    assert who(8, 0, tmp_path).startswith("8 (größenmessung")

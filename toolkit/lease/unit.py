@@ -216,7 +216,7 @@ def engine_cpu_s(job: str, proc: Path = Path("/proc")) -> float | None:
     for pid in own:
         try:
             # After the name, which may hold anything: state, ppid, ... utime, stime, cutime, cstime (proc(5)).
-            words = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            words = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
             spent[pid] = (int(words[1]), sum(int(words[i]) for i in (11, 12, 13, 14)))
         except (OSError, ValueError, IndexError):
             continue  # it has ended, and its parent has its time

@@ -30,11 +30,14 @@ def pattern(seed: int) -> bytes:
     return hashlib.shake_128(b"%d" % seed).digest(1048573)
 
 
-def who(pid: int, held: int) -> str:
-    """`7 (python, user ops, 300 MiB)`, as far as this process may see it; `held`: bytes, 0 where nobody says."""
+def who(pid: int, held: int, proc: Path = Path("/proc")) -> str:
+    """`7 (python, user ops, 300 MiB)`, as far as this process may see it; `held`: bytes, 0 where nobody says.
+
+    The kernel cuts names after 15 bytes, in the middle of a letter too.
+    """
     try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-        number = Path(f"/proc/{pid}").stat().st_uid
+        name = (proc / str(pid) / "comm").read_text(errors="replace").strip()
+        number = (proc / str(pid)).stat().st_uid
     except OSError:
         said = ["of another container or user"]
     else:

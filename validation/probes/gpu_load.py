@@ -103,7 +103,7 @@ def chosen(own: int | None, nodes: list[Cell]) -> list[int]:
 def placed(address: int, node: int, maps: Path = MAPS) -> float | None:
     """Share of the mapping at this address that lies in a node's memory; None where the kernel does not say."""
     try:
-        lines = maps.read_text().splitlines()
+        lines = maps.read_text(errors="replace").splitlines()
     except OSError:
         return None
     mine = next((line for line in lines if line.startswith(f"{address:x} ")), "")

@@ -26,7 +26,9 @@ MODULE = Path("/proc/driver/nvidia/version")
 
 def folders(config: Path = LD_CONFIG) -> list[Path]:
     """Where the loader looks: the usual folders, and those of its configuration."""
-    more = [line.strip() for path in sorted(config.glob("*.conf")) for line in path.read_text().splitlines()]
+    more = [
+        line.strip() for path in sorted(config.glob("*.conf")) for line in path.read_text(errors="replace").splitlines()
+    ]
     found = [Path(name) for name in (*FOLDERS, *more) if name.startswith("/")]
     return list({folder.resolve(): None for folder in found if folder.is_dir()})
 
@@ -50,7 +52,8 @@ def load(name: str) -> dict[str, Any]:
         library = ctypes.CDLL(name)
     except OSError as fault:
         return {"name": name, "fault": str(fault), "path": "", "version": "", "emulated": False}
-    mapped = {line.split(maxsplit=5)[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/" in line}
+    maps = Path("/proc/self/maps").read_text(errors="replace").splitlines()
+    mapped = {line.split(maxsplit=5)[-1] for line in maps if "/" in line}
     stem = name.partition(".so")[0]
     path = next((each for each in sorted(mapped) if Path(each).name.startswith(f"{stem}.so")), "")
     version = VERSION.search(path)

@@ -89,7 +89,9 @@ def collect(record: Path = RECORD, pending: Path = PENDING) -> dict[str, Any]:
         ran = run_tool(_RPM, timeout_s=TIMEOUT_S)
     installed = packages(ran.stdout)
     written = read_record(record)
-    reasons = [line for path in sorted(pending.glob("*")) for line in path.read_text().splitlines() if line]
+    reasons = [
+        line for path in sorted(pending.glob("*")) for line in path.read_text(errors="replace").splitlines() if line
+    ]
     return {
         **{name: component(installed, patterns) for name, patterns in (PACKAGES | BESIDE).items()},
         "stack_release": str(written.get("release", "")),
