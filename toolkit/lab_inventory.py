@@ -51,7 +51,7 @@ def refuse_absent_lab(inventory: Path) -> None:
 
 def has_rules(inventory: Path) -> bool:
     """Whether a folder has a file of rules beside its hosts (plugins/inventory/rails.py)."""
-    files = inventory.glob("*.yml") if inventory.is_dir() else ()
+    files = inventory.rglob("*.yml") if inventory.is_dir() else ()
     return any(_RULES.search(read_source(file).text) for file in files if file.is_file())
 
 

@@ -13,6 +13,8 @@ import pytest
 from tests.support.warm import asking_ansible
 from toolkit.errors import UsageFault
 from toolkit.inventory import InventoryError, declared, read_inventory, read_site
+from toolkit.lab_inventory import has_rules
+from toolkit.node.listed import files_of
 from toolkit.scan import wanted
 from validation import ansible_side
 
@@ -410,3 +412,10 @@ def test_a_value_whose_vault_is_locked_says_how_it_is_opened(
     said = fault(site(tmp_path, group_vars__all_yml=f"ansible_user: !vault |\n {body}"))
     assert "ANSIBLE_VAULT_PASSWORD_FILE" in said
     assert "facts of nodes" not in said
+
+
+def test_a_node_is_found_in_a_folder_of_the_folder_too(tmp_path: Path) -> None:
+    root = site(tmp_path, hosts_yml="", racks__a__hosts_yml=HOSTS, group_vars__all_yml="ansible_port: 2222\n")
+    assert files_of(root) == [root / "racks/a/hosts.yml"]
+    (root / "racks/a/rails.yml").write_text("plugin: elastic_ai.toolkit.rails\ngroups: {}\n")
+    assert has_rules(root)

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from toolkit.errors import UsageFault
+from toolkit.inventory_lines import inventory_files
 from toolkit.lab.standing import standing_inventory
 from toolkit.lab_inventory import listed_lab
 from validation.load import read_source
@@ -46,7 +47,7 @@ def files_of(inventory: Path) -> list[Path]:
         return [standing_inventory(lab)]
     if inventory.is_file():
         return [inventory]
-    return sorted(path for path in inventory.iterdir() if path.suffix in (".yml", ".yaml") and path.is_file())
+    return [path for path in inventory_files(inventory) if path.suffix in (".yml", ".yaml")]
 
 
 def listing(inventory: Path, host: str) -> Listing:
