@@ -126,6 +126,11 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             f"its management address {wanted['address']} is an IPv6 one, and Slurm, leases and the firewall are set up "
             f"for IPv4 in this release: give ansible_host the node's IPv4 address"
         )
+    elif wanted.get("ssh_host"):
+        yield (
+            f"its address {wanted['ssh_host']} is written as ansible_ssh_host, by which Ansible logs in, and Slurm, "
+            "/etc/hosts and the firewall are set up by ansible_host: write it as ansible_host"
+        )
     elif not is_address(wanted["address"]):
         yield (
             f"its ansible_host {wanted['address']!r} is neither an IPv4 address nor a name, and goes to Slurm, "

@@ -222,6 +222,12 @@ def test_what_is_neither_an_address_nor_a_name_is_refused(address: str | None) -
     assert "neither" not in "; ".join(reasons({}, {"address": "gpu-1_a.example.com"}))
 
 
+def test_an_address_that_roles_would_not_find_is_refused() -> None:
+    (reason,) = reasons({}, {"ssh_host": "10.0.0.11"})
+    assert "written as ansible_ssh_host" in reason
+    assert "write it as ansible_host" in reason
+
+
 def test_a_node_that_a_name_reaches_over_ipv6_alone_is_refused_too() -> None:
     links = {"lo": ["127.0.0.1"], "eno1": [], "ens2f0": ["10.78.0.11"]}
     (reason,) = reasons({"links": links}, {"address": "gpu1.example.net"})
