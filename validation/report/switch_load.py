@@ -47,7 +47,6 @@ def _rows(documents: RunDocuments, m: Measurement) -> Iterator[tuple[str, ...]]:
             str(len(mine)),
             number(facts.received(port)),
             *_ends(slowest, fastest),
-            f"{fastest.sender} {number(fastest.gbps)}",
             number(facts.fairness_at(port)),
             str(sum(again)) if again else NONE,
             _told(port),
