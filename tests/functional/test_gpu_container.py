@@ -94,7 +94,7 @@ def test_instances_of_gpus_and_remarks_are_no_gpus(node: Path) -> None:
     (node / "gpus").write_text(MIG + "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n")
     found = printed(node)
     assert (found["host"], found["before"]["gpus"], found["after"]["gpus"]) == (2, 2, 2)
-    said = "NVIDIA A30\nNVIDIA A30\n\nWARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
+    said = "0, NVIDIA A30\n1, NVIDIA A30\n\nWARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
     assert smi.names(said) == ["NVIDIA A30", "NVIDIA A30"]
     assert smi.names("No devices were found\n") == []
 
@@ -212,10 +212,12 @@ LOST = "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error
 @pytest.mark.parametrize(
     ("said", "code", "found"),
     [
-        ("NVIDIA A30\n[GPU is lost]\n", 0, ["NVIDIA A30"]),
-        ("NVIDIA A30\n[Unknown Error]\nNVIDIA A30\nERR!\n", 0, ["NVIDIA A30", "NVIDIA A30"]),
-        (f"NVIDIA A30\n{LOST}\nNVIDIA A30\n", 15, ["NVIDIA A30", "NVIDIA A30"]),
-        (f"{LOST}\nNVIDIA A30\nReboot the system to recover this GPU.\n", 15, ["NVIDIA A30"]),
+        ("0, NVIDIA A30\n1, [GPU is lost]\n", 0, ["NVIDIA A30"]),
+        ("0, NVIDIA A30\n1, [Unknown Error]\n2, NVIDIA A30\n3, ERR!\n", 0, ["NVIDIA A30", "NVIDIA A30"]),
+        (f"0, NVIDIA A30\n{LOST}\n2, NVIDIA A30\n", 15, ["NVIDIA A30", "NVIDIA A30"]),
+        (f"{LOST}\n1, NVIDIA A30\nReboot the system to recover this GPU.\n", 15, ["NVIDIA A30"]),
+        # of Debian's program without a driver
+        ("Unable to find nvml\nAre you sure you are using nvidia-smi provided with the driver?\n", 12, []),
         ("Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.133\n", 18, []),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that.\n", 9, []),
         ("No devices were found\n", 6, []),

@@ -7,11 +7,8 @@ import re
 from validation.probes.tool import run_tool
 
 TIMEOUT_S = 10.0
-_NO_NAME = re.compile(
-    r"WARNING\b|Unable to|No devices were found|Failed to|NVIDIA-SMI has failed|NVML library version|Field \"|name$"
-    r"|\[[^\]]*\]$|ERR!$",  # in place of a name: [GPU is lost], [GPU requires reset], [Unknown Error]
-    re.IGNORECASE,
-)
+#: In place of a name: [GPU is lost], [GPU requires reset], [Unknown Error].
+_NO_NAME = re.compile(r"\[[^\]]*\]|ERR!")
 
 
 def listed(text: str) -> list[str]:
@@ -20,15 +17,14 @@ def listed(text: str) -> list[str]:
 
 
 def names(text: str) -> list[str]:
-    """Of `nvidia-smi --query-gpu=name --format=csv,noheader`: each GPU's name, without remarks, as of an infoROM that
-    is corrupted, which it prints among them, and without GPUs that do not answer."""
-    return [line.strip() for line in text.splitlines() if line.strip() and not _NO_NAME.match(line.strip())]
+    """Of `nvidia-smi --query-gpu=index,name --format=csv,noheader`: each GPU's name, without whatever else it prints
+    among them (a corrupted infoROM, why it has no driver), and without GPUs that do not answer."""
+    found = [re.fullmatch(r"\d+, *(\S.*?)\s*", line) for line in text.splitlines()]
+    return [one[1] for one in found if one and not _NO_NAME.fullmatch(one[1])]
 
 
 def answering() -> list[str]:
     """Names of the GPUs that answer, [] without nvidia-smi. Where one of several is lost it lists the others and ends
-    with another exit status than 0; what it complains of has a colon or ends a sentence, which no name does."""
-    ran = run_tool(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], timeout_s=TIMEOUT_S)
-    if ran.returncode < 0:
-        return []
-    return [name for name in names(ran.stdout) if ran.returncode == 0 or not re.search(r":|[.!]$", name)]
+    with another exit status than 0."""
+    ran = run_tool(["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"], timeout_s=TIMEOUT_S)
+    return names(ran.stdout) if ran.returncode >= 0 else []
