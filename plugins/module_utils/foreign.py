@@ -203,7 +203,8 @@ def processes(root: Path) -> dict[str, list[list[str]]]:
     """Command lines of the processes by name, of those that are asked about; not those in containers."""
     names = {*SLURM_DAEMONS, *MONITORING, "conmon", *(name for many in PROCESSES.values() for name in many)}
     found: dict[str, list[list[str]]] = {}
-    for path in (root / "proc").glob("[0-9]*/comm"):
+    for process in (root / "proc").glob("[0-9]*"):  # no further: one that ends meanwhile is an error of glob's
+        path = process / "comm"
         name = read_text(path).strip()
         contained = re.search(r"^NSpid:\t\d+\t", read_text(path.parent / "status"), re.MULTILINE)
         # a container on the node's own network has the ports that the node's own would have

@@ -194,9 +194,9 @@ def read_tuned(module: AnsibleModule, file: Path = Path("/etc/tuned/active_profi
 def read_jobs(proc: Path = Path("/proc"), leases: Path = Path("/run/elastic-ai/leases")) -> list[str]:
     """Jobs of Slurm with a lease or a step here: slurmstepd names its process after it, `slurmstepd: [123.batch]`."""
     found = {path.name for path in leases.glob("[0-9]*") if path.name.isdigit()}
-    for file in proc.glob("[0-9]*/cmdline"):
+    for process in proc.glob("[0-9]*"):  # no further: one that ends meanwhile is an error of glob's
         try:
-            title = re.match(rb"slurmstepd: \[(\d+)", file.read_bytes())
+            title = re.match(rb"slurmstepd: \[(\d+)", (process / "cmdline").read_bytes())
         except OSError:  # ended meanwhile
             continue
         if title:

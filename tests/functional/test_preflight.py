@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import re
 import sys
 import tarfile
@@ -447,3 +449,22 @@ def test_a_tuned_that_may_set_the_governor_otherwise_is_told_and_stops_nothing(t
     assert module.read_tuned(Module(), file) == "site balanced"
     Module.code = 3
     assert module.read_tuned(Module(), file) == ""
+
+
+def test_a_process_that_ends_while_it_is_looked_at_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel answers ESRCH of files of a process that has just ended, which glob passes on."""
+    module: Any = load("plugins/modules/node_preflight.py")
+    for pid, title in (("7", b"slurmstepd: [41.batch]"), ("8", b"sh")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cmdline").write_bytes(title)
+    stat = os.stat
+
+    def ended(path: Any, *rest: Any, **more: Any) -> Any:
+        if str(path).endswith("8/cmdline"):
+            raise ProcessLookupError(errno.ESRCH, "No such process")
+        return stat(path, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", ended)
+    assert module.read_jobs(tmp_path, tmp_path / "none") == ["41"]

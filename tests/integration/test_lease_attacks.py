@@ -141,7 +141,7 @@ def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
             until(lambda: left(pool), {}, 60)
             until(lambda: shell(pool, "gpu1", OURS), "", 90)  # the sweep comes twice a minute
             assert pool.processes("gpu1", "^sleep 3146") == ""
-        assert state(pool) == "idle"
+        until(lambda: state(pool), "idle", 60)
         with ThreadPoolExecutor(1) as worker:
             one = worker.submit(run_as, pool, "alice", f"{SERVER} --image elastic-ai-test:1 --folder / -- sleep 3147")
             until(lambda: pool.processes("gpu1", "^sleep 3147").count("sleep"), 1, 60)

@@ -58,7 +58,7 @@ def test_a_state_that_is_several_words_is_the_one_that_counts() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"gres_detail": None}, "gres_detail of a job is no list"),
+        ({"gres_detail": "gpu:1"}, "gres_detail of a job is no list"),
         ({"job_id": "41"}, "job_id of a job is no number"),
         ({"job_id": True}, "job_id of a job is no number"),
         ({"job_id": None}, "a job has no job_id"),

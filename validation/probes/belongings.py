@@ -58,7 +58,8 @@ def belongings(root: Path = Path("/")) -> list[str]:
         if told and not set(told) <= {"linux0", "localhost"}:
             found.append(f"slurm: {path} under {', '.join(told)}")
     jobs = set()
-    for comm in sorted((root / "proc").glob("[0-9]*/comm")):
+    for process in sorted((root / "proc").glob("[0-9]*")):  # no further: one that ends meanwhile is glob's error
+        comm = process / "comm"
         if re.search(r"^NSpid:\t\d+\t", _read(comm.parent / "status"), re.MULTILINE):
             continue  # in a container on this machine
         name = _read(comm).strip()
