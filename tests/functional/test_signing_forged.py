@@ -59,7 +59,7 @@ def test_a_changed_file_is_never_verified(run: Path, made: tuple[Path, Path, Pat
     data = (run / name).read_bytes()
     changed = TAMPER[kind](data)
     if changed == data:
-        pytest.skip("nothing of that kind in it")
+        return  # nothing of that kind is in this file
     (run / name).write_bytes(changed)
     if name not in ("run.json", "verdict.json", "results.jsonl") and not name.startswith("raw/"):
         rehashed(run)

@@ -56,7 +56,7 @@ def test_rules_that_are_written_otherwise_are_named(run: Path, made: Made, name:
     text = (run / name).read_text()
     other = SPELT[spelt](text)
     if other in (text, as_kept(other)):
-        pytest.skip("nothing of that kind in it, or without it as the toolkit writes it")
+        return  # nothing of that kind is in this file, or without it as the toolkit writes it
     (run / name).write_text(other, newline="")
     forged(run, made[1])
     assert told(verify(run, made[2]), name)
@@ -81,10 +81,10 @@ def test_documents_that_are_written_otherwise_are_named(run: Path, made: Made, n
     if name in ("run.json", "verdict.json", "report-pdf.json"):
         (run / name).write_text(JSON[spelt](text))
         if (run / name).read_text() == text:
-            pytest.skip("nothing of that kind in it")
+            return  # nothing of that kind is in this file
         signed_anew(run, made[1])
     elif text == (made[0] / name).read_text():
-        pytest.skip("nothing of that kind in it")
+        return  # nothing of that kind is in this file
     assert told(verify(run, made[2]), name)
 
 
