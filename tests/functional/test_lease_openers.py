@@ -99,7 +99,7 @@ def start() -> Iterator[Start]:
         assert process.stdout is not None
         said = process.stdout.readline()
         if said == "none\n":
-            pytest.skip("this kernel gives nobody an io_uring")
+            pytest.skip("this machine gives nobody an io_uring")
         assert said == "there\n"
         return process
 

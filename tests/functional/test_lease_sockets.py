@@ -108,7 +108,7 @@ def test_a_thread_with_open_files_of_its_own_hides_no_port(sit: Sit, how: str) -
         os.close(os.pidfd_open(os.getpid(), sockets._PIDFD_THREAD))
     except OSError:
         if how == "apart-bind":
-            pytest.skip("this kernel looks at no single threads (Linux 6.9)")
+            pytest.skip("this machine looks at no single threads (Linux before 6.9)")
     assert [(one.process.pid, one.ports) for one in sockets.occupants(port, port)] == [(process.pid, (port,))]
     if how == "apart":
         assert [one.pids for one in sockets.listeners([port])] == [(process.pid,)]
