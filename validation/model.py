@@ -29,6 +29,7 @@ from validation.model_base import (
 )
 from validation.model_judgement import Bound, Compared, Judgement, Subject, Waived
 from validation.model_result import (
+    CONTROLLER,
     DENIED,
     REPORT,
     Denied,
@@ -50,6 +51,7 @@ from validation.model_verdict import (
 
 __all__ = [
     "BOM_REQUIRED",
+    "CONTROLLER",
     "DENIED",
     "REPORT",
     "AgreedProfile",

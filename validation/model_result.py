@@ -27,6 +27,8 @@ class Sample(Model):
 REPORT = "probe.json"
 """End of the name under which a probe's report is kept, without the output that stands beside it: a result can be read
 from the two once more."""
+CONTROLLER = "controller"
+"""Name, in place of a node's, under which the traceback of an error of the toolkit's own is kept among raw logs."""
 
 
 class RawLog(Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -213,6 +214,12 @@ LINES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "another's raw log": (
         lambda d: d["provenance"]["raw"][0].update(path="raw/facts.gpu1/gpu1.out"),
         "is not a raw log of it",
+    ),
+    "a traceback of a result": (
+        lambda d: d["provenance"]["raw"].append(
+            {"path": f"raw/{d['measurement']}/controller.err", "sha256": hashlib.sha256(b"").hexdigest()}
+        ),
+        "controller.err is not a raw log of it",
     ),
     "an attempt that never was": (lambda d: d.update(attempt=2), "says that it is attempt 2"),
 }

@@ -19,7 +19,7 @@ from validation.execute.fault_side import fault_side
 from validation.execute.remote import Launcher, Output, Remote, is_report
 from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
-from validation.model import Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
+from validation.model import CONTROLLER, Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
 from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
@@ -142,7 +142,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
 
 def unforeseen(fault: BaseException) -> tuple[str, str, str]:
     """The traceback of an error of the toolkit's own, as an output to be kept beside those of the nodes."""
-    return ("controller", "", "".join(traceback.format_exception(fault)))
+    return (CONTROLLER, "", "".join(traceback.format_exception(fault)))
 
 
 def _both_ends(m: Measurement) -> bool:

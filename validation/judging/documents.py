@@ -22,7 +22,7 @@ from validation.judging.case import Case, is_virtual
 from validation.judging.times import begun, moment
 from validation.kinds import parse
 from validation.load import ConfigError
-from validation.model import DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
+from validation.model import CONTROLLER, DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.parsers import ParseError
 from validation.probes import ProbeDoc
 from validation.suites import OPTIONS, WORDS, make_plan
@@ -189,7 +189,7 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         faults.append(f"cannot have taken so long: {p.started} to {p.ended}, its deadline was {m.timeout_s:g} s")
     for log in p.raw:
         content = raw.get(log.path)
-        if not log_of(m, log.path):
+        if not log_of(m, log.path) or (result.status == "ok" and _traceback(m, log.path)):
             faults.append(f"{log.path} is not a raw log of it")
         elif content is None:
             faults.append(f"evidence is missing: {log.path}")
@@ -202,8 +202,22 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
 
 def log_of(m: Measurement, path: str) -> bool:
     """Whether a raw log has the name of one of a measurement's."""
+    return _attempt_of(m, path) is not None
+
+
+def _traceback(m: Measurement, path: str) -> bool:
+    """Whether it is that of an error of the toolkit's own: an attempt that gave a result has none."""
+    return CONTROLLER not in m.nodes and path.startswith(f"raw/{m.id}/{CONTROLLER}.")
+
+
+def _attempt_of(m: Measurement, path: str) -> int | None:
+    """The attempt that a raw log of a measurement is of; None where its name is no such log's."""
     name = path.removeprefix(f"raw/{m.id}/")
-    return name != path and any(name.startswith(node) and _LOG.fullmatch(name[len(node) :]) for node in m.nodes)
+    for who in (*m.nodes, CONTROLLER):
+        match = _LOG.fullmatch(name[len(who) :]) if name != path and name.startswith(who) else None
+        if match:
+            return int(match[1] or 1)
+    return None
 
 
 def _no_result(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> Iterator[str]:
@@ -308,16 +322,8 @@ def faults_of(
 def _later_than_told(m: Measurement, named: Collection[str], strange: Sequence[str]) -> str | None:
     """A raw log of an attempt after the last whose logs lines have `named`; None where none of the others is one."""
 
-    def number(path: str) -> int:
-        name = path.removeprefix(f"raw/{m.id}/")
-        for node in m.nodes:
-            match = _LOG.fullmatch(name[len(node) :]) if name != path and name.startswith(node) else None
-            if match:
-                return int(match[1] or 1)
-        return 0
-
-    told = max(map(number, named), default=0)
-    return next((path for path in strange if number(path) > told), None)
+    told = max((_attempt_of(m, path) or 0 for path in named), default=0)
+    return next((path for path in strange if (_attempt_of(m, path) or 0) > told), None)
 
 
 def shared_logs(results: Iterable[Result]) -> set[str]:
