@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SINGLE = ("pyproject.toml", "README.md")
+SINGLE = ("pyproject.toml", "README.md", "LICENSE", "NOTICE")
 PACKAGES = ("toolkit", "validation")
 
 
