@@ -1,4 +1,4 @@
-"""Exit codes of all commands. docs/exit-codes.md, README's table and the end of each command's --help are made from it.
+"""Exit codes of all commands. docs/reference/exit-codes.md, README's table and the end of each --help are made from it.
 
 Standard library only: machines of the pool import it.
 """
@@ -178,7 +178,7 @@ def verdict_table() -> str:
 
 
 def markdown_tables() -> str:
-    """The tables of docs/exit-codes.md: what any command can end with, and one for each command."""
+    """The tables of docs/reference/exit-codes.md: what any command can end with, and one for each command."""
     parts = []
     for title, meanings in [("any command", ANY), *((f"`toolkit {name}`", codes) for name, codes in MEANINGS.items())]:
         rows = [f"| {int(code)} | {text[:1].upper()}{text[1:]} |" for code, text in meanings.items()]

@@ -1,8 +1,8 @@
 """The pool's policies: variable `slurm_pool`, in an inventory's `group_vars/all/pool.yml`.
 
 Who may use which class of GPU, how much of it and how long, who goes first, and what is kept for whom at which time of
-day. docs/pool.md explains each key to administrators; here they are checked, and a fault is one sentence with file and
-line. Role slurm turns the result into Slurm's own partitions, QOS, accounts and reservations.
+day. docs/how-to/pool.md explains each key to administrators; here they are checked, and a fault is one sentence with
+file and line. Role slurm turns the result into Slurm's own partitions, QOS, accounts and reservations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What is known of a run since its raw logs were last read on this machine, so that they need not be read each time.
 
 It stands in this user's cache folder, not in the run: whoever edits the run does not edit it, and a run that came from
-elsewhere has none. docs/evidence.md says when raw logs are not read once more, and why no damage gains by it.
+elsewhere has none. docs/explanation/evidence.md says when raw logs are not read once more, and why no damage gains
+by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The judge: results against criteria. Pure; the same run directory gives the same verdict on any machine.
 
 Nothing passes without samples behind it. Completeness is the plan minus the results, every bound is derived and
-two-sided, and a measurement that cannot decide says so instead of guessing. See docs/verdicts.md.
+two-sided, and a measurement that cannot decide says so instead of guessing. See docs/explanation/verdicts.md.
 """
 
 from __future__ import annotations

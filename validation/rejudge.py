@@ -21,7 +21,7 @@ def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
     damaged, or contradicts another.
 
     `again`: raw logs that this user's toolkit has read on this machine, and that did not change since, are not read
-    once more (docs/evidence.md). Whoever signs or verifies reads all.
+    once more (docs/explanation/evidence.md). Whoever signs or verifies reads all.
     """
     run = RunFiles.of(run)
     before = known(run) if again else None

@@ -1,4 +1,4 @@
-"""Waivers: a named person's decision to accept what does not pass, as data (`waivers.yml`). See docs/acceptance.md."""
+"""Waivers: a named person's decision to accept what fails, as data (`waivers.yml`): docs/how-to/acceptance.md."""
 
 from __future__ import annotations
 

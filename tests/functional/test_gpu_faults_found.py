@@ -157,5 +157,5 @@ def test_the_list_has_every_fault_with_who_finds_it() -> None:
     listed = json.loads(subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, check=True).stdout)
     assert [row["kind"] for row in listed] == list(faults.FAULTS) == [line.split()[0] for line in plain[1:]]
     assert any(line.split()[:4] == ["nvlink-missing", "GPU", "servers", "pf.nvlink"] for line in plain)
-    page = (ROOT / "docs/lab.md").read_text()
+    page = (ROOT / "docs/how-to/lab.md").read_text()
     assert [kind for kind in faults.FAULTS if f"`{kind}`" not in page] == []

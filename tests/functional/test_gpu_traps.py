@@ -1,4 +1,4 @@
-"""What looks like a measurement of GPUs and is none: the table of docs/measured.md, and tests of it that stand here."""
+"""What looks like a measurement of GPUs and is none: the table of docs/reference/measured.md, and tests of it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_mig_that_is_on_by_accident_is_named(tmp_path: Path) -> None:
 
 
 def test_every_test_of_the_table_is_there() -> None:
-    page = (ROOT / "docs/measured.md").read_text()
+    page = (ROOT / "docs/reference/measured.md").read_text()
     _, _, table = page.partition("## What looks like a measurement of GPUs and is none")
     named = set(re.findall(r"`(test_\w+)`", table.partition("\n## ")[0]))
     texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]

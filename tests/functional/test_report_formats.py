@@ -44,7 +44,9 @@ def made(site_runs):
 
 
 def test_published_schema_is_the_models():
-    assert json.loads(SCHEMA.read_text()) == json_schema(), "docs/schema/report-2.json is stale; see docs/report.md"
+    assert json.loads(SCHEMA.read_text()) == json_schema(), (
+        "docs/schema/report-2.json is stale; see docs/reference/report.md"
+    )
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -1,4 +1,4 @@
-"""docs/pool-security.md names a test for each attempt: there is one of that name in that file."""
+"""docs/explanation/pool-security.md names a test for each attempt: there is one of that name in that file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDERS = {"unit": "unit", "functional": "functional", "lab": "integration"}
 
 
 def test_every_attempt_names_tests_that_there_are() -> None:
-    text = (ROOT / "docs/pool-security.md").read_text("utf-8")
+    text = (ROOT / "docs/explanation/pool-security.md").read_text("utf-8")
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ") and "---" not in line]
     named = []
     for *_, attempt, _stops, tests, _end in (row for row in rows if row[-2].strip() != "test"):

@@ -13,11 +13,11 @@ import yaml
 from toolkit.pool_policy import POOL_FILE, check_pool, gpus, load_pool, shards
 from validation.load import ConfigError
 
-DOCS = Path(__file__).parents[2] / "docs/pool.md"
+DOCS = Path(__file__).parents[2] / "docs/how-to/pool.md"
 
 
 def documented() -> str:
-    """The example in docs/pool.md, which administrators copy."""
+    """The example in docs/how-to/pool.md, which administrators copy."""
     block = re.search(r"^    ---\n(?:    .*\n|\n)+?(?=\n    ansible-playbook)", DOCS.read_text("utf-8"), re.MULTILINE)
     return re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
 

@@ -26,7 +26,7 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
 
     A figure counts as changed where it changed by 3 % or more, and by more than its samples, and what runs of its
     equals differ by, explain. That is corrected for the number of figures (Holm): of two runs of an unchanged site one
-    comparison in a hundred raises a false alarm, however many figures it has. docs/compare.md.
+    comparison in a hundred raises a false alarm, however many figures it has. docs/how-to/compare.md.
 
     Runs of different fabrics, or a rehearsal and a run on hardware, are refused. Nothing is written into the runs.
 

@@ -25,8 +25,8 @@ RTT_MAX_US = 2000.0
 SLOTS = 2
 #: A lab GPU server's emulated GPUs as the scheduler knows them, as in the reference architecture's machine.
 POOL_GPUS = {"count": GPU_COUNT, "type": "v100"}
-#: Who leases, as on a site where one class of users may take GPUs back from another (docs/pool.md). A lease is of the
-#: first class that has its user, and takes nothing back, unless its user asks for `urgent`.
+#: Who leases, as on a site where one class of users may take GPUs back from another (docs/how-to/pool.md). A lease is
+#: of the first class that has its user, and takes nothing back, unless its user asks for `urgent`.
 POOL: dict[str, Any] = {
     "users": {
         "everyday": {"groups": ["users"], "users": [*USERS]},

@@ -5,7 +5,8 @@
 
 The owner chooses image, folder and command, and nothing else: the container runs as him, without capabilities, with the
 network of the server as any program of his there, with the folder that he may enter, the lease's GPUs, and the job's
-processors and memory. Who may use Docker is root on the server (docs/pool-security.md), so that no other option is his.
+processors and memory. Who may use Docker is root on the server (docs/explanation/pool-security.md), so that
+no other option is his.
 
 The folder is opened as him and mounted from that by root: no link that he moves meanwhile leads elsewhere.
 """

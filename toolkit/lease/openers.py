@@ -5,7 +5,8 @@ whatever container they are in. Also by NVML (module nvml), whose list is the dr
 
 What a process has is read without asking the file system that it is on: a user's own may never answer.
 Descriptors wait unseen in the queue of a socket, or among the registered files of an io_uring. What is there of the
-owner of a GPU that goes to the next counts as that GPU's; other users are not asked (docs/pool-security.md).
+owner of a GPU that goes to the next counts as that GPU's; other users are not asked
+(docs/explanation/pool-security.md).
 """
 
 from __future__ import annotations

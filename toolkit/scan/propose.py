@@ -187,7 +187,7 @@ def _node(read: Read, answer: Answer, group: str, rails: str, gpu_models: Mappin
     if slow:
         checks.append(f"the link of {_few(slow)} is slower than the port can be")
     if answer.root == "with password":
-        checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/vault.md)")
+        checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/how-to/vault.md)")
     for what in answer.belongings:
         component = what.partition(":")[0]
         checks.append(f"somebody else's {what}: refused by preflight unless preflight_take_over has {component}")

@@ -134,8 +134,8 @@ def hosts(proposal: Proposal, name: str) -> str:
 def _rails(proposal: Proposal) -> str | None:
     """rails.yml: what is regular of the groups; None where nothing is."""
     lines = [
-        "# Addresses and fabric ports of whole groups (docs/inventory.md): {rail} counts ports from 0, {host} is the",
-        "# last number of ansible_host.",
+        "# Addresses and fabric ports of whole groups (docs/how-to/inventory.md): {rail} counts ports from 0, {host}",
+        "# is the last number of ansible_host.",
         "---",
         "plugin: elastic_ai.toolkit.rails",
         "groups:",
@@ -159,7 +159,7 @@ def _site(proposal: Proposal, user: str) -> str:
     lines = ["---", "# How to log in: root, or a user with sudo.", f"ansible_user: {scalar(user)}"]
     if any(node.answer.root == "with password" for node in proposal.nodes):
         lines += [
-            "# sudo asks for a password, which belongs into a vault (docs/vault.md):",
+            "# sudo asks for a password, which belongs into a vault (docs/how-to/vault.md):",
             '# ansible_become_password: "{{ vault_become_password }}"',
         ]
     lines += [

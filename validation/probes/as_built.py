@@ -1,6 +1,6 @@
 """Probe `as-built`: the as-built checks of one node, by pytest with pytest-testinfra. stdout = the JUnit file.
 
-Runs beside the inventory, not on the node. The line that it runs is the one of docs/as-built.md: whoever has the
+Runs beside the inventory, not on the node. The line that it runs is the one of docs/how-to/as-built.md: whoever has the
 checkout runs the same without this probe. Facts: `node`, `exit` (pytest's: 0 all passed, 1 some did not), and
 `checks_sha256` over the files of the checks.
 """

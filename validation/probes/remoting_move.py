@@ -104,7 +104,7 @@ def way(config: str, rows: Sequence[str], members: Mapping[str, Sequence[str]], 
     ]
     if known.get("PreemptType") != "preempt/qos" or not pairs:
         raise Unmade(
-            "the pool's policy has no class of users that takes GPUs back from another (preempts, docs/pool.md)"
+            "the pool's policy has no class of users that takes GPUs back from another (preempts, docs/how-to/pool.md)"
         )
     safe = seconds(known.get("PreemptExemptTime", ""))
     if safe > safe_s:

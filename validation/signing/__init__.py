@@ -1,6 +1,7 @@
 """Signing a run and checking it: manifest of hashes, statements with OpenSSH signatures, one file for the customer.
 
-Nothing here needs this toolkit to be checked: `sha256sum -c` and `ssh-keygen -Y verify` do it too (docs/signing.md).
+Nothing here needs this toolkit to be checked: `sha256sum -c` and `ssh-keygen -Y verify` do it too
+(docs/explanation/signing.md).
 """
 
 from __future__ import annotations

@@ -104,7 +104,9 @@ def verify(path: Path, allowed_signers: Path | None = None, rules: str | None = 
     `rules`: the SHA-256 of the rules that were agreed on, where these are not a release's.
     """
     if allowed_signers is not None and not allowed_signers.is_file():
-        raise ConfigError(f"{allowed_signers}: no such file of allowed signers; docs/signing.md shows its form")
+        raise ConfigError(
+            f"{allowed_signers}: no such file of allowed signers; docs/explanation/signing.md shows its form"
+        )
     if path.is_dir():
         return verify_run(path, allowed_signers, rules)
     if not path.is_file():

@@ -2,7 +2,8 @@
 
 The tools' outputs are tests/data's, as they were written (iperf3 over a link of 1 Gbit/s, sockperf, ping); the facts of
 the nodes are constructed. What is made of them is a run of real machines as the toolkit itself writes one, so that the
-way to an acceptance can be walked without them: docs/acceptance.md. Nothing is measured, and nothing is accepted by it.
+way to an acceptance can be walked without them: docs/how-to/acceptance.md. Nothing is measured, and
+nothing is accepted by it.
 """
 
 from __future__ import annotations

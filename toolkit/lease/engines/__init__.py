@@ -107,7 +107,7 @@ class Gpus:
 class Engine(Protocol):
     """What an adapter module has."""
 
-    #: For docs/pool.md: what the engine is for, and what holds a part of a GPU.
+    #: For docs/how-to/pool.md: what the engine is for, and what holds a part of a GPU.
     MEANT_FOR: str
     HOLDS_PARTS: str
     #: Whether programs can compute on its GPUs; without kernels they can copy, and no more.
