@@ -12,7 +12,7 @@ import click
 
 from toolkit.exits import Exit
 from toolkit.needs import told
-from toolkit.streams import shown
+from toolkit.streams import flushed, shown
 from validation.errors import ToolkitError
 
 COLLECTOR = (100_000, 20, 100)
@@ -55,6 +55,10 @@ class ToolkitGroup(click.Group):
             return super().invoke(ctx)
         except ToolkitError as fault:
             raise Refused(fault) from None
+        except BrokenPipeError as fault:
+            # of a program or node that we wrote to, for our own streams survive their readers (toolkit/streams.py);
+            # click would end with 1 without a word
+            raise RuntimeError(f"{type(fault).__name__}: {fault}") from fault
 
 
 def start(commands: click.Command) -> None:
@@ -66,13 +70,21 @@ def start(commands: click.Command) -> None:
 
 def _end(commands: click.Command) -> None:
     try:
-        commands.main(prog_name="toolkit", standalone_mode=False)
+        try:
+            code = commands.main(prog_name="toolkit", standalone_mode=False)
+        finally:
+            flushed()
+        if isinstance(code, int):
+            sys.exit(code)
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(Exit.INTERRUPTED)
     except click.ClickException as fault:
         fault.show()
         sys.exit(fault.exit_code)
+    except ToolkitError as fault:  # from outside a command: --help that cannot be written
+        Refused(fault).show()
+        sys.exit(fault.code)
     except Exception as fault:
         if isinstance(fault, ImportError) and (words := told(fault)):
             click.echo(f"error: {words}", err=True)

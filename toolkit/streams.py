@@ -4,33 +4,96 @@
 `console()` is the rich console that belongs to it, which alone may move the cursor. Bytes that are handed on on purpose
 (`sys.stdout.buffer`, a program's own streams) do not pass through here. Standard library only: machines of the pool
 import it.
+
+A reader that goes away early (`| head -1`) ends nothing: what is written from then on goes nowhere, and the command ends
+with its own exit code.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
+from toolkit.errors import UsageFault
 from validation.visible import visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+class Patient:
+    """A stream, of texts or of bytes, that survives its reader; UsageFault where it cannot be written (a full disk)."""
+
+    def __init__(self, stream: IO[Any], name: str) -> None:
+        """`stream` is where it goes; `name` is what it is called in an error, "" where there is no way to say one."""
+        self._stream, self._name, self._lost = stream, name, ""
+
+    def write(self, what: Any) -> int:
+        """Write it, or nothing where nobody reads any more."""
+        with self._kept():
+            self._stream.write(what)
+        return len(what)
+
+    def flush(self) -> None:
+        """Hand on what is held back."""
+        with self._kept():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        if not self._lost:
+            try:
+                yield
+            except OSError as fault:
+                if fault.errno not in (errno.EPIPE, *FULL):
+                    raise
+                # what the stream still holds would be tried again when Python ends, and change the exit code
+                self._to_nowhere()
+                if fault.errno in FULL and self._name:
+                    self._lost = f"{self._name} cannot be written: {fault.strerror}"
+        if self._lost:  # said by each that writes, for who tries first may pass over it
+            raise UsageFault(self._lost)
+
+    def _to_nowhere(self) -> None:
+        """Put nothing in the place of the reader that is gone."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._stream.fileno())
+        os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a stream has is the stream's."""
+        return getattr(self._stream, name)
+
 
 class Shown:
     """A text stream that writes out what could not be seen."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        """`stream` is where it goes."""
-        self._stream = stream
+    def __init__(self, stream: IO[str], name: str = "") -> None:
+        """As of Patient."""
+        self._stream: Any = Patient(stream, name)
+        self._name = name
 
     @property
     def rich_proxied_file(self) -> IO[str]:
         """What rich writes to: `console()` has looked at each text by then, and the rest are its own signs."""
-        return self._stream
+        patient: IO[str] = self._stream
+        return patient
+
+    @property
+    def buffer(self) -> Patient:
+        """For bytes that are handed on on purpose."""
+        return Patient(self._stream.buffer, self._name)
+
+    def flush(self) -> None:
+        """Hand on what is held back."""
+        self._stream.flush()
 
     def write(self, text: str) -> int:
         """Write a text as it may be seen."""
@@ -53,11 +116,21 @@ class Shown:
 def shown() -> Iterator[None]:
     """While it lasts, stdout and stderr show and do nothing else."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (one if isinstance(one, Shown) or one is None else Shown(one) for one in before)
+    sys.stdout, sys.stderr = (
+        one if isinstance(one, Shown) or one is None else Shown(one, name)
+        for one, name in zip(before, ("the standard output", ""))
+    )
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def flushed() -> None:
+    """Hand on what stdout and stderr hold back, while somebody can still say that it cannot be done."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
 
 
 @cache
