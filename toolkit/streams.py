@@ -5,8 +5,8 @@
 (`sys.stdout.buffer`, a program's own streams) do not pass through here. Standard library only: machines of the pool
 import it.
 
-A reader that goes away early (`| head -1`) ends nothing: what is written from then on goes nowhere, and the command ends
-with its own exit code.
+A reader that goes away early (`| head -1`) ends nothing: what is written from then on goes nowhere, and the command
+ends with its own exit code.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def shown() -> Iterator[None]:
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (
         one if isinstance(one, Shown) or one is None else Shown(one, name)
-        for one, name in zip(before, ("the standard output", ""))
+        for one, name in zip(before, ("the standard output", ""))  # noqa: B905 - Python 3.9
     )
     try:
         yield

@@ -49,7 +49,7 @@ def test_command_ends_with_its_own_code_when_its_reader_is_gone(words: str, code
     finally:
         os.close(pipe)
     assert found == code, said
-    assert "Traceback" not in said and "Broken pipe" not in said and "BrokenPipe" not in said
+    assert not any(words in said for words in ("Traceback", "Broken pipe", "BrokenPipe")), said
 
 
 def test_stderr_without_reader_changes_no_code() -> None:
@@ -63,7 +63,7 @@ def test_stderr_without_reader_changes_no_code() -> None:
 
 @pytest.mark.parametrize("words", ["profiles", "profiles --json", "--help"])
 def test_full_disk_is_one_clear_error(words: str) -> None:
-    with open("/dev/full", "w", encoding="utf-8") as full:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
         found, said = ended(words, full.fileno())
     assert found == 2
     assert said == "error: the standard output cannot be written: No space left on device\n"
