@@ -1,4 +1,4 @@
-"""How long `toolkit validate --plan-only` takes for inventories of many sizes, and what it predicts.
+"""How long `toolkit validate --dry-run --summary` takes for inventories of many sizes, and what it predicts.
 
     .venv/bin/python benchmarks/plans.py
     .venv/bin/python benchmarks/plans.py --nodes 1000 --fabric tcp100 --rails 1
@@ -63,7 +63,8 @@ def main() -> None:
             site = write_inventory(Path(name, str(nodes)), nodes, options.rack, options.rails)
             for fabric in options.fabric or ("tcp100", "roce400"):
                 before, began = os.times(), time.monotonic()
-                command = [sys.executable, "-m", "toolkit", "validate", "--plan-only", "--json", "--fabric", fabric]
+                command = [sys.executable, "-m", "toolkit", "validate", "--dry-run", "--summary", "--json"]
+                command += ["--fabric", fabric]
                 command += [word for suite in options.suite for word in ("--suite", suite)]
                 ran = subprocess.run([*command, "-i", str(site)], cwd=ROOT, capture_output=True, text=True, check=True)
                 after, plan = os.times(), json.loads(ran.stdout)

@@ -64,8 +64,9 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     },
     "report": {
         Exit.OK: "everything that was asked for was written, whatever the verdict is",
-        Exit.USAGE: f"{_USAGE}, or a format that was named cannot be made here (PDF without its libraries), "
-        "or runs that do not fit into one campaign",
+        Exit.USAGE: f"{_USAGE}, a format that was named cannot be made here (PDF without its libraries), "
+        "runs that do not fit into one campaign, or with `--trace` no such job, no trace of it, or a raw log that "
+        "changed",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "sign": {
@@ -110,11 +111,6 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "by these rules a criterion fails",
         Exit.USAGE: f"{_USAGE}: a damaged run, or rules that cannot be used; nothing was written",
         Exit.INCOMPLETE: "by these rules something owed could not be judged, or a planned measurement is missing",
-        Exit.INTERRUPTED: _INTERRUPTED,
-    },
-    "trace": {
-        Exit.OK: "the trace was written, or the jobs that have one were listed",
-        Exit.USAGE: f"{_USAGE}: no such job, no trace of it, or a raw log that changed",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "lab status": {

@@ -213,7 +213,7 @@ class Reference:
         """The claim with that id; ConfigError names the nearest known one."""
         if id_ not in self.claims:
             near = difflib.get_close_matches(id_, list(self.claims), n=1)
-            hint = f"did you mean {near[0]}?" if near else "`toolkit reference` lists them"
+            hint = f"did you mean {near[0]}?" if near else "`toolkit claims` lists them"
             raise ConfigError(f"unknown claim {id_!r}; {hint}")
         return self.claims[id_]
 

@@ -91,11 +91,11 @@ SECOND, THIRD = RUN.replace("11-21", "11-22"), RUN.replace("11-21", "11-23")
 COMMANDS = (
     ("report", RUN), ("report", RUN, "--json"), ("report", RUN, "--branding", "report.yml", "--out", "out"),
     ("validate", "--rejudge", RUN), ("validate", "--rejudge", RUN, "--json"), ("compare", RUN, SECOND), ("trend",),
-    ("judge", RUN), ("baseline", RUN, SECOND, THIRD), ("trace", RUN), ("report", "--campaign", RUN, SECOND),
+    ("judge", RUN), ("baseline", RUN, SECOND, THIRD), ("report", "--trace", ODD), ("report", "--campaign", RUN, SECOND),
     ("verify", RUN), ("sign", RUN, "--key", "key", "--as", "A, B"), ("sign", RUN, "--key", "key", "--as", ODD),
     ("sign", ODD, "--key", "key", "--as", "A, B"), ("verify", ODD), ("bundle", ODD), ("report", ODD),
     ("judge", RUN, "--criteria", ODD), ("validate", "--fabric", ODD), ("fabrics", "show", ODD),
-    ("profiles", "show", ODD), ("reference", ODD), ("validate", "--resume", ODD), ("bundle", RUN, "-o", f"{ODD}/x"),
+    ("profiles", "show", ODD), ("claims", ODD), ("validate", "--resume", ODD), ("bundle", RUN, "-o", f"{ODD}/x"),
     (ODD,), ("validate", f"--{ODD}"), ("compare", ODD, ODD),
 )  # fmt: skip
 

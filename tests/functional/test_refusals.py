@@ -134,7 +134,7 @@ def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) ->
     (tmp_path / "hosts.yml").write_text(f"gpu_servers:\n  vars: {{{link}}}\n  hosts:\n{nodes}")
 
     def plan_over(fabric: str) -> tuple[dict[str, Any], str]:
-        words = ["validate", "-i", str(tmp_path), "--fabric", fabric, "--suite", "training", "--plan", "--json"]
+        words = ["validate", "-i", str(tmp_path), "--fabric", fabric, "--suite", "training", "--dry-run", "--json"]
         done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout), done.stderr
@@ -148,7 +148,7 @@ def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) ->
     assert all(f"({id_}): the first fabric port of gpu1, gpu2 is TCP-only" in left for id_ in ("tn.path", "tn.rdma"))
     assert [m["id"] for m in plan_over("tcp10")[0]["measurements"]] == [m["id"] for m in found["measurements"]]
     assert not plan_over("tcp10")[1]
-    only = ["validate", "-i", str(tmp_path), "--suite", "training", "--plan-only", "--json", "--fabric"]
+    only = ["validate", "-i", str(tmp_path), "--suite", "training", "--dry-run", "--summary", "--json", "--fabric"]
     outlined = [json.loads(CliRunner().invoke(cli, [*only, fabric]).stdout) for fabric in ("ib-edr", "tcp10")]
     assert outlined[0]["steps"] == outlined[1]["steps"]
 

@@ -174,7 +174,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def traced(run: Path, *words: str) -> Any:
-    return CliRunner().invoke(cli, ["trace", *words, "--run", str(run)])
+    return CliRunner().invoke(cli, ["report", str(run), "--trace", *words])
 
 
 def test_the_trace_is_written_as_browsers_open_it(run: Path, tmp_path: Path) -> None:

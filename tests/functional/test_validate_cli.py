@@ -97,6 +97,16 @@ def runs(site: Path) -> list[Path]:
     return sorted((site / "runs").glob("*")) if (site / "runs").exists() else []
 
 
+def test_the_long_test_by_itself_is_all_of_its_suite(site: Path) -> None:
+    words = ("--suite", "training", "--long", "--data", "tiny", "--models", "small-resnet", "--epochs", "4")
+    plan = json.loads(toolkit(site, *TCP10, *words, "--dry-run", "--json").stdout)
+    trained = [m for m in plan["measurements"] if m["suite"] == "training"]
+    assert [(m["kind"], m["params"]["model"], m["params"]["epochs"]) for m in trained] == [
+        ("training-long", "small-resnet", 4)
+    ]
+    assert {m["suite"] for m in plan["measurements"]} == {"preflight", "training"}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -107,8 +117,12 @@ def runs(site: Path) -> list[Path]:
         ((*TCP10, "--resume", "x"), "--fabric and --resume exclude each other"),
         (("validate", "--resume", "x", "--suite", "transport"), "--resume uses the suites and plan of the run"),
         (("validate", "--resume", "no-such-run"), "no-such-run: no such run"),
-        ((*TCP10, "--plan-only", "--dry-run"), "--dry-run and --plan-only exclude each other"),
-        (("validate", "--resume", "x", "--plan-only"), "omit --suite, --dry-run and --plan-only"),
+        ((*TCP10, "--summary"), "give --dry-run --summary"),
+        ((*TCP10, "--suite", "training", "--long"), "--long: --data DIR is missing"),
+        ((*TCP10, "--long", "--suite", "transport", "--data", "tiny"), "omit --suite transport"),
+        ((*TCP10, "--epochs", "4"), "--epochs is of the long test; give --data DIR"),
+        (("validate", "--resume", "x", "--long", "--data", "tiny"), "--long, --data: of a new run of suite training"),
+        (("validate", "--resume", "x", "--dry-run", "--summary"), "omit --suite, --soak and --dry-run"),
         ((*TCP10, "--quick"), "--quick goes with --here"),
         ((*TCP10, "--anyway"), "--anyway goes with --here"),
         (("report",), "no run yet"),
@@ -152,21 +166,21 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
     assert done.returncode == 0
     assert "NOT a verdict" in done.stdout
     assert not re.search(r"\b(ACCEPTED|REHEARSAL|PASS|passed)\b", done.stdout)
-    planned = toolkit(site, *TCP10, "--plan", "--json", REFUSE="gpu1,gpu2")
+    planned = toolkit(site, *TCP10, "--dry-run", "--json", REFUSE="gpu1,gpu2")
     assert len(Plan.model_validate_json(planned.stdout).measurements) == 14
     assert runs(site) == []
 
 
 def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
-    done = toolkit(site, *TCP10, "--plan-only", REFUSE="gpu1,gpu2")
+    done = toolkit(site, *TCP10, "--dry-run", "--summary", REFUSE="gpu1,gpu2")
     assert done.returncode == 0, done.stderr
     assert re.search(r"14 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
     assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pairs of ports" in done.stdout
     assert "NOT a verdict" in done.stdout
-    told = json.loads(toolkit(site, *TCP10, "--plan-only", "--json").stdout)
+    told = json.loads(toolkit(site, *TCP10, "--dry-run", "--summary", "--json").stdout)
     assert sum(step["measurements"] for step in told["steps"]) == 14
     assert told["predicted_s"] > 0
-    several = toolkit(site, "validate", "--fabric", "tcp10,tcp25", *HERE_SITE, "--plan-only", "--json")
+    several = toolkit(site, "validate", "--fabric", "tcp10,tcp25", *HERE_SITE, "--dry-run", "--summary", "--json")
     assert [one["fabric"] for one in json.loads(several.stdout)] == ["tcp10", "tcp25"]
     assert runs(site) == []
 

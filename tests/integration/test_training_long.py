@@ -37,8 +37,10 @@ def test_a_killed_training_goes_on_and_learns(provisioned: Provisioned, tmp_path
     lab = provisioned.lab
     words = [
         BIN / "toolkit",
-        "train",
-        "long",
+        "validate",
+        "--suite",
+        "training",
+        "--long",
         "--fabric",
         "tcp10",
         "-i",
@@ -49,7 +51,7 @@ def test_a_killed_training_goes_on_and_learns(provisioned: Provisioned, tmp_path
     words += [
         "--data",
         "tiny:tar",
-        "--model",
+        "--models",
         "small-resnet",
         "--batch",
         "8",
@@ -69,7 +71,7 @@ def test_a_killed_training_goes_on_and_learns(provisioned: Provisioned, tmp_path
         process.wait(timeout=30)
         assert ended(lab)
         (run,) = (tmp_path / "runs").iterdir()
-        resumed = [BIN / "toolkit", "train", "long", "--resume", run, "--format", "json"]
+        resumed = [BIN / "toolkit", "validate", "--resume", run, "--format", "json"]
         done = subprocess.run([str(w) for w in resumed], cwd=ROOT, capture_output=True, text=True, timeout=600)
         verdict = json.loads((run / "verdict.json").read_text())
     finally:

@@ -222,7 +222,7 @@ def toolkit(words: list[str]) -> int:
     if words[:2] == ["lease", "release"]:
         release(words[2])
         return 0
-    if words[:2] == ["lease", "environment"]:
+    if words[:2] == ["lease", "env"]:
         environment(words[2], Path(words[3]))
         return 0
     if words[:2] == ["lease", "show"]:

@@ -1,4 +1,4 @@
-"""`toolkit lease environment`: a lease for programs that something else starts, in the words of the lease's engine."""
+"""`toolkit lease env`: a lease for programs that something else starts, in the words of the lease's engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 
 def asked(*words: str) -> Result:
-    return CliRunner().invoke(lease.lease, ["environment", *words], catch_exceptions=True)
+    return CliRunner().invoke(lease.lease, ["env", *words], catch_exceptions=True)
 
 
 def test_a_program_gets_files_and_variables(host: FakeHost, tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
     assert started["memory_bytes"] == 128 << 20
     end = endpoint.parse(json.dumps(host.endpoint(41)))
     assert (end.where, end.engine, [d["uuid"] for d in end.devices]) == ("server", "", ["GPU-1", "GPU-2"])
-    with pytest.raises(LeaseError, match="serves no other"):  # toolkit run --lease, toolkit lease environment
+    with pytest.raises(LeaseError, match="serves no other"):  # toolkit run --lease, toolkit lease env
         endpoint.check_engine([end], host.engine_dir)
     assert hooks.epilog(host) == 0
     assert host.fence.users == {}

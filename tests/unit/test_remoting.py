@@ -357,7 +357,7 @@ def test_an_attempt_that_could_not_be_made_is_no_refusal(
 
 
 def offered(monkeypatch: pytest.MonkeyPatch, secret: str) -> dict[str, Any]:
-    """What `toolkit lease environment` says, each time; secret: the file with the token, '' where there is none."""
+    """What `toolkit lease env` says, each time; secret: the file with the token, '' where there is none."""
     offer = {"environment": {"LD_LIBRARY_PATH": "/lib"}, "servers": [WHERE], "secret": secret}
     monkeypatch.setattr(remoting, "ask", lambda *_: offer)
     return offer

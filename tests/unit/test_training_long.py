@@ -105,7 +105,11 @@ def test_the_plan_has_one_job_of_all_gpus_and_its_probe_understands_it() -> None
     assert (job_of(beside).params["model"], job_of(beside).params["ranks"]) == ("vgg16", 16)
     without = make_plan("run-1", topology, load_fabric("tcp10"), CRITERIA, SUITES)
     assert not [x for x in without.measurements if x.kind == "training-long"]
-    assert any("toolkit train long" in left.why for left in without.left_out if "tn.long" in left.criteria)
+    assert any(
+        "toolkit validate --suite training --long" in left.why
+        for left in without.left_out
+        if "tn.long" in left.criteria
+    )
 
 
 @pytest.mark.parametrize(

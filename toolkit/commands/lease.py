@@ -197,12 +197,12 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
 @click.argument("number", type=int, metavar="LEASE")
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
-def environment(number: int, folder: Path, as_json: bool) -> None:
+def env(number: int, folder: Path, as_json: bool) -> None:
     """What a program needs that something else than `toolkit run` starts: its files in FOLDER, new and for you alone.
 
     \b
     toolkit lease request -n 2 --hours 8
-    toolkit lease environment 42 ~/lease-42 > lease.sh; . ./lease.sh
+    toolkit lease env 42 ~/lease-42 > lease.sh; . ./lease.sh
 
     Whoever has FOLDER, or what is printed, has the lease. The lease ends at its time whatever its programs do.
     """

@@ -10,8 +10,6 @@ import click
 
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory
-from validation.probes.train_networks import NETWORKS, PRECISIONS
-from validation.suites.training_choice import FRAMEWORKS
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -48,24 +46,4 @@ def launcher_options(command: F) -> F:
     )
     for option in reversed(options):
         command = option(command)
-    return command
-
-
-def training_options(command: F) -> F:
-    """What suite training trains; words with commas between them, which the plan reads."""
-    several = "one or several with commas between them"
-    for name, metavar, words in reversed(
-        (
-            ("--models", "NAME,...", f"Suite training: {', '.join(NETWORKS)}; {several}.  [default: by the servers]"),
-            ("--batch", "N,...", "Suite training: images per GPU and step.  [default: 128 on GPUs]"),
-            ("--gpus", "N,...", "Suite training: numbers of GPUs.  [default: 1, those of a server, all]"),
-            ("--images", "DIR", "Suite training: pictures beside synthetic images (tn.cpu).  [default: its own]"),
-            ("--dtype", "NAME,...", f"Suite training: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
-            ("--framework", "NAME", f"Suite training: {', '.join(FRAMEWORKS)}; on processors.  [default: torch]"),
-            ("--data", "DIR", "Suite training: with the long test, on these pictures; toolkit train long --help."),
-            ("--checkpoints", "DIR", "Suite training: for the checkpoints of the long test."),
-            ("--tf-cnn-benchmarks", "PATH", "Suite training: also tf_cnn_benchmarks.py of the training container."),
-        )
-    ):
-        command = click.option(name, metavar=metavar, help=words)(command)
     return command

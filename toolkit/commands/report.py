@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import acceptance, campaigns, rundir
+from toolkit import acceptance, campaigns, rundir, traces
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
@@ -21,21 +21,32 @@ if TYPE_CHECKING:
     from validation.report import Written
 
 
+ALL_JOBS = ""
+"""`--trace` without the name of a job."""
+
+
 @click.command(epilog=epilogue("report"))
 @click.argument("names", nargs=-1, metavar="[RUN]...")
 @click.option("--campaign", is_flag=True, help="One page of several runs of a site, each over its own fabric.")
 @format_option()
 @click.option(
     "--out",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write there.  [default: into the run; a campaign: a folder beside the runs]",
+    help="Write there; with --trace, a file.  [default: into the run; a campaign: a folder beside the runs]",
 )
 @click.option(
     "--branding",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="report.yml (customer, logo, language), copied into the run first.",
+)
+@click.option(
+    "--trace",
+    metavar="[JOB]",
+    is_flag=False,
+    flag_value=ALL_JOBS,
+    help="Print the trace of a training job, for chrome://tracing; without JOB, list the jobs that have one.",
 )
 @json_option
 @runs_dir_option
@@ -45,6 +56,7 @@ def report(
     formats: tuple[str, ...],
     out: Path | None,
     branding: Path | None,
+    trace: str | None,
     as_json: bool,
     runs_dir: Path,
 ) -> None:
@@ -61,7 +73,14 @@ def report(
     toolkit report --branding customer/report.yml
     toolkit report --json | jq -r .report
     toolkit report --campaign RUN_TCP10 RUN_ROCE10 RUN_ROCE40    several fabrics side by side, as HTML, PDF and JSON
+    toolkit report --trace                     training jobs that left a trace of a few steps
+    toolkit report RUN --trace training-short.resnet50-b128-fp16.inter --out trace.json
     """
+    if trace is not None:
+        _trace(names, trace, campaign or branding is not None or formats != FORMATS, out, as_json, runs_dir)
+        return
+    if out is not None and out.is_file():
+        raise UsageFault(f"--out {out}: is a file; name a folder")
     if campaign:
         if branding is not None:
             raise UsageFault("--branding is of one run, not of a campaign")
@@ -89,6 +108,25 @@ def report(
     paths = {name: str(path) for name, path in written.paths.items()}
     answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
     _tell(written, {**answer, **verdict.model_dump(include=set(keys))}, verdict.line, formats, as_json)
+
+
+def _trace(names: tuple[str, ...], job: str, more: bool, out: Path | None, as_json: bool, runs_dir: Path) -> None:
+    """The trace of a job, or the jobs that have one. `more`: options were given that are of a report alone."""
+    if more or len(names) > 1:
+        raise UsageFault("--trace JOB is of one run, and takes no --campaign, --branding or --format")
+    run = RunFiles(rundir.find(runs_dir, names[0] if names else None))
+    if job == ALL_JOBS:
+        found = traces.listed(run)
+        click.echo(json.dumps({"run": str(run.folder), "jobs": found}) if as_json else "\n".join(found))
+        return
+    text = traces.text(run, job)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    if out.is_dir():
+        raise UsageFault(f"--out {out}: is a folder; name a file for the trace")
+    rundir.write_text(out, text)
+    click.echo(json.dumps({"run": str(run.folder), "job": job, "trace": str(out)}) if as_json else str(out))
 
 
 def _campaign(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, runs_dir: Path) -> campaigns.Made:

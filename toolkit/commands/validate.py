@@ -15,11 +15,12 @@ from toolkit import acceptance, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement, up_front
 from toolkit.baselines import measured_by, with_baseline
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import inventory_option, launcher_options, runs_dir_option, training_options
+from toolkit.commands.options import inventory_option, launcher_options, runs_dir_option
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
 from toolkit.commands.validate_outline import outline_here, outlines, print_outlines
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
+from toolkit.commands.validate_training import Training, training_options
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import OVER_TCP, choose_fabric, trains_over_tcp, without_rdma
@@ -104,8 +105,10 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 @launcher_options
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
-@click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
-@click.option("--plan-only", is_flag=True, help="Print rounds and minutes of each kind alone, also of a large fleet.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and its estimate, and touch no node.")
+@click.option(
+    "--summary", is_flag=True, help="With --dry-run, print rounds and minutes of each kind alone; for large fleets."
+)
 @format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @runs_dir_option
@@ -126,22 +129,14 @@ def validate(
     branding: Path | None,
     baseline: Path | None,
     without: tuple[str, ...],
-    models: str | None,
-    batch: str | None,
-    gpus: str | None,
-    dtype: str | None,
-    images: str | None,
-    framework: str | None,
-    data: str | None,
-    checkpoints: str | None,
-    tf_cnn_benchmarks: str | None,
+    training: Training,
     launcher: str,
     slurm: str,
     slurm_wait: int | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
-    plan_only: bool,
+    summary: bool,
     formats: tuple[str, ...],
     as_json: bool,
     runs_dir: Path,
@@ -158,8 +153,9 @@ def validate(
     toolkit validate --fabric tcp10 --suite transport     only the network
     toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
     toolkit validate --suite training --models resnet50,vgg16 --batch 64,128 --gpus 1,8,16
+    toolkit validate --suite training --long --data /data/imagenet --checkpoints /data/ckpt   the long test, hours
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
-    toolkit validate --fabric roce400 -i fleet --plan-only  the same in a few lines, of thousands of nodes
+    toolkit validate --fabric roce400 -i fleet --dry-run --summary  the same in a few lines, of thousands of nodes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
@@ -182,34 +178,28 @@ def validate(
     ]
     if len(chosen) > 1:
         raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
-    if (resume or rejudge) and (suites or soak or dry_run or plan_only):
-        raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite, --dry-run and --plan-only")
-    if without and (resume or rejudge or here or plan_only):
-        raise UsageFault("--without is for a new run of a site, or its --dry-run")
+    if summary and not dry_run:
+        raise UsageFault("--summary is of a plan that is only printed; give --dry-run --summary")
+    training.refuse_of_old_run(bool(resume or rejudge or here))
+    if (resume or rejudge) and (suites or soak or dry_run):
+        raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite, --soak and --dry-run")
+    if without and (resume or rejudge or here or summary):
+        raise UsageFault("--without is for a new run of a site, or its --dry-run without --summary")
     if baseline and (resume or rejudge):
         raise UsageFault(
             "--baseline is for a new run; a run that has one keeps it; of an old one: toolkit judge --criteria"
         )
-    if dry_run and plan_only:
-        raise UsageFault("--dry-run and --plan-only exclude each other; --dry-run prints every measurement")
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
     if sum(given is not None for given in (minutes, hours, soak)) > 1:
         raise UsageFault("--minutes, --hours and --soak exclude each other; give one of them")
+    suites = training.suites(suites)
     if soak is not None:
         hours, suites = SOAK_HOURS[soak], tuple(dict.fromkeys((*suites, "burn-in")))
     minutes = 60 * hours if hours is not None else minutes
     if minutes is not None and (resume or rejudge or "burn-in" not in suites):
         raise UsageFault(
             "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
-        )
-    asked = {"models": models, "batches": batch, "gpus": gpus, "precisions": dtype, "data": data, "images": images}
-    asked |= {"checkpoints": checkpoints, "tf_cnn_benchmarks": tf_cnn_benchmarks, "framework": framework}
-    trained: dict[str, Scalar] = {key: value for key, value in asked.items() if value is not None}
-    if trained and (resume or rejudge or here):
-        raise UsageFault(
-            "--models, --batch, --gpus, --dtype, --data, --images, --framework, --checkpoints and --tf-cnn-benchmarks: "
-            "of a new run of suite training over a fabric"
         )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
@@ -225,14 +215,14 @@ def validate(
         go_on(rundir.find(runs_dir, resume), formats, as_json, job)
     elif here:
         alone = asked_here(_check_suites(suites), quick, anyway, minutes)
-        if plan_only:
+        if summary:
             print_outlines([outline_here(alone)], as_json)
             return
         _one(alone, dry_run, formats, as_json, runs_dir)
     else:
-        options = trained if minutes is None else {**trained, "minutes": minutes}
+        options = {**training.asked(), **({} if minutes is None else {"minutes": minutes})}
         agreed = (profile, waivers)
-        if plan_only:
+        if summary:
             print_outlines(outlines(fabric_name, inventory, _check_suites(suites), agreed, options), as_json)
             return
         begin(

@@ -1,4 +1,4 @@
-"""`toolkit validate --plan-only`: rounds and minutes of each kind, from an inventory alone."""
+"""`toolkit validate --dry-run --summary`: rounds and minutes of each kind, from an inventory alone."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Each attempt is made for real, next to a control that shows that it could have worked. An attempt that could not be made
 is no pass: the measurement fails and says why. What the lease's engine does not promise to refuse (its adapter says so,
-by `toolkit lease environment`) is tried all the same, and told.
+by `toolkit lease env`) is tried all the same, and told.
 
 `facts`: attempts (each with name, breach, promised and words, in their order), gone_s, uuid, total_bytes, server,
 elsewhere, emulated, engine, engine_release. `stdout`: the same as JSON.
@@ -154,7 +154,7 @@ class Tenant:
 
     def offer(self, folder: Path) -> dict[str, Any]:
         """What the lease's own programs have, in files and environment: what a thief would have."""
-        return remoting.ask("lease", "environment", str(self.lease), str(folder))
+        return remoting.ask("lease", "env", str(self.lease), str(folder))
 
     def bare(self, offer: dict[str, Any], patience_s: float = TRY_S) -> dict[str, Any]:
         """A program outside `toolkit run`, with the environment that it is given."""

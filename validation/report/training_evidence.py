@@ -57,7 +57,7 @@ def _traces(jobs: list[_Job], reference: Reference) -> Figure:
     beside = f" Published of the all-reduce: {printed} ({claim.statement})." if told and claim and printed else ""
     table = DataTable(
         "Kernels of GPUs, else operators of processors with their own time, of one step. The profiler makes steps "
-        "slower; `toolkit trace` writes the whole trace.",
+        "slower; `toolkit report --trace` writes the whole trace.",
         ("Job", "Kernel or operator", "us", "Share", "Times"),
         tuple(rows),
     )

@@ -23,7 +23,9 @@ NUMBERS = {
     "alone": "1: the long training and nothing else of its suite",
 }
 WORDS = {"data": "folder with the pictures of a long training", "checkpoints": "folder for its checkpoints"}
-UNASKED = "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long"
+UNASKED = (
+    "the long test (tn.long) takes hours, and pictures: --data; by itself: toolkit validate --suite training --long"
+)
 IN_MEMORY = "/dev/shm/elastic-ai-train-long"  # noqa: S108 - memory that a node's container shares with the node
 TINY = tuple(f"tiny:{kind}" for kind in FORMATS)
 NOWHERE = ""
@@ -51,7 +53,7 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
     several = [
         (option, values)
         for option, values in (
-            ("--model", choice.models),
+            ("--models", choice.models),
             ("--batch", choice.batches),
             ("--gpus", choice.gpus),
             ("--dtype", choice.precisions),

@@ -1,4 +1,4 @@
-"""`toolkit reference` as a user meets it."""
+"""`toolkit claims` as a user meets it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validation.reference import packaged
 
 
 def toolkit(*words: str) -> Result:
-    return CliRunner().invoke(cli, ["reference", *words], env={"COLUMNS": "200"})
+    return CliRunner().invoke(cli, ["claims", *words], env={"COLUMNS": "200"})
 
 
 @pytest.mark.parametrize("words", [(), ("list",)])
@@ -64,4 +64,4 @@ def test_an_unknown_claim_is_told_with_the_nearest() -> None:
 
 
 def test_help_teaches_by_example() -> None:
-    assert toolkit("--help").output.count("toolkit reference") >= 3
+    assert toolkit("--help").output.count("toolkit claims") >= 3

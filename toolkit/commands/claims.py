@@ -1,4 +1,4 @@
-"""`toolkit reference`: the claims of the reference architecture, and what confirms each."""
+"""`toolkit claims`: the claims of the reference architecture, and what confirms each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ document_option = click.option("--document", metavar="KEY", help="Only the claim
 @document_option
 @json_option
 @click.pass_context
-def reference(context: click.Context, document: str | None, as_json: bool) -> None:
+def claims(context: click.Context, document: str | None, as_json: bool) -> None:
     """The claims of the reference architecture: what the founding documents say, and which criterion confirms it.
 
     Each claim stands once, with document, section, published figure, what of it is inferred, and the criterion that
@@ -32,21 +32,21 @@ def reference(context: click.Context, document: str | None, as_json: bool) -> No
     report, annex Conformance.
 
     \b
-    toolkit reference                             all of them
-    toolkit reference list --document vmware      of one document
-    toolkit reference show whitepaper.inter-k     one claim, with all that is known of it
+    toolkit claims                             all of them
+    toolkit claims list --document vmware      of one document
+    toolkit claims show whitepaper.inter-k     one claim, with all that is known of it
     """
     if context.invoked_subcommand is None:
         _list(document, as_json)
 
 
-@reference.command("list")
+@claims.command("list")
 @document_option
 @json_option
 def list_claims(document: str | None, as_json: bool) -> None:
     """All claims: what is published, and the criterion that confirms it.
 
-    Where no criterion confirms a claim, `toolkit reference show ID` says why.
+    Where no criterion confirms a claim, `toolkit claims show ID` says why.
     """
     _list(document, as_json)
 
@@ -88,14 +88,14 @@ def _list(key: str | None, as_json: bool) -> None:
     )
 
 
-@reference.command()
+@claims.command()
 @click.argument("claim_id", metavar="ID")
 @json_option
 def show(claim_id: str, as_json: bool) -> None:
     """One claim: where it stands, what it says, what confirms it, and what points to it.
 
     \b
-    toolkit reference show whitepaper.inter-k
+    toolkit claims show whitepaper.inter-k
     """
     known, criteria, fabrics = _read()
     claim = known.claim(claim_id)

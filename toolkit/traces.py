@@ -1,4 +1,4 @@
-"""`toolkit trace`: the trace that a training job left, as a file that browsers open."""
+"""`toolkit report --trace`: the trace that a training job left, as a file that browsers open."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
-
-from toolkit import rundir
-from toolkit.commands.options import runs_dir_option
 from toolkit.errors import UsageFault
-from toolkit.exits import epilogue
 from validation import bounded
 from validation.parsers.common import ParseError
 from validation.parsers.training_trace import trace_of
@@ -23,46 +18,40 @@ from validation.runfiles import RunFiles
 KIND = "training-short"
 
 
-@click.command(epilog=epilogue("trace"))
-@click.argument("job", required=False)
-@click.option("--run", "name", metavar="RUN", help="Which run.  [default: the newest]")
-@click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
-)
-@runs_dir_option
-def trace(job: str | None, name: str | None, out: Path | None, runs_dir: Path) -> None:
-    """The trace of a few steps that a training JOB left, as chrome://tracing and https://ui.perfetto.dev open it.
+def listed(run: RunFiles) -> list[str]:
+    """The training jobs of a run that have a trace. UsageFault where none has."""
+    found = sorted(_traces(run, None))
+    if not found:
+        raise UsageFault(f"{run.folder}: no training job of this run has a trace")
+    return found
 
-    A job is a measurement by its name; without one the jobs of the run that have a trace are listed. The report has
-    what it comes to: kernels, the all-reduce's share, gaps. Nothing is written into the run.
 
-    \b
-    toolkit trace
-    toolkit trace training-short.resnet50-b128-fp16.inter --out trace.json
-    """
-    run = RunFiles(rundir.find(runs_dir, name))
+def text(run: RunFiles, job: str) -> str:
+    """The trace of a job, as chrome://tracing and https://ui.perfetto.dev open it. UsageFault where it has none."""
+    found = _traces(run, job)
+    if job not in found:
+        planned = _planned(run)
+        near = difflib.get_close_matches(job, planned, n=1)
+        what = "has no trace" if job in planned else "is no training job of this run"
+        hint = f"; did you mean {near[0]}?" if near else "; toolkit report --trace lists those that have one"
+        raise UsageFault(f"{job} {what}" + (hint if job not in planned else ""))
+    return json.dumps({"traceEvents": chrome(found[job]), "displayTimeUnit": "ms"}) + "\n"
+
+
+def _planned(run: RunFiles) -> list[str]:
+    return [m.id for m in run.plan.measurements if m.kind == KIND]
+
+
+def _traces(run: RunFiles, job: str | None) -> dict[str, dict[str, Any]]:
+    """Job -> its trace; of all jobs, or of one."""
     found: dict[str, dict[str, Any]] = {}
-    planned = [m.id for m in run.plan.measurements if m.kind == KIND]
+    planned = _planned(run)
     for result in run.results:
         if result.measurement in planned and (job is None or result.measurement == job):
             for log in result.provenance.raw:
                 if log.path.endswith(".out") and (read := _read(run.folder, log.path, log.sha256)) is not None:
                     found[result.measurement] = read
-    if job is None:
-        if not found:
-            raise UsageFault(f"{run.folder}: no training job of this run has a trace")
-        click.echo("\n".join(sorted(found)))
-        return
-    if job not in found:
-        near = difflib.get_close_matches(job, planned, n=1)
-        what = "has no trace" if job in planned else "is no training job of this run"
-        raise UsageFault(f"{job} {what}" + (f"; did you mean {near[0]}?" if near and job not in planned else ""))
-    text = json.dumps({"traceEvents": chrome(found[job]), "displayTimeUnit": "ms"}) + "\n"
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        rundir.write_text(out, text)
-        click.echo(str(out))
+    return found
 
 
 def _read(folder: Path, path: str, sha256: str) -> dict[str, Any] | None:
