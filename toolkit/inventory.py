@@ -21,9 +21,10 @@ from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import ROOT, refuse_absent_lab
+from toolkit.lab_inventory import refuse_absent_lab
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model_base import explain
+from validation.project import ROOT
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import shlex
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,7 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
     """What Ansible says of an inventory (folder or file), of its hosts' variables those named; InventoryError."""
     python = ansible_side.python_of_ansible()
     if python is None:
-        raise InventoryError("ansible-core is not installed; run bin/rehearse, or pip install ansible-core")
+        raise InventoryError(f"ansible-core is not installed: {sys.executable} -m pip install ansible-core")
     command = ansible_side.command(python, inventory, variables)
     # A source that nobody can read is a fault by whatever settings: its nodes would be missing without a word.
     environment = {**ansible_environment(inventory), "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True"}

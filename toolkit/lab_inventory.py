@@ -11,8 +11,8 @@ from toolkit.lab.spec import DEFAULT_NAME, LAB
 from toolkit.lab.standing import standing_inventory
 from validation.load import load_yaml, read_source
 from validation.model_base import Model
+from validation.project import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "elastic_ai.toolkit.lab"  # plugins/inventory/lab.py
 _RULES = re.compile(r"^plugin:\s*[\"']?elastic_ai\.toolkit\.rails\b", re.MULTILINE)
 _NAMED = re.compile(rf"^plugin:\s*[\"']?{re.escape(PLUGIN)}\b", re.MULTILINE)

@@ -19,14 +19,14 @@ MODULES = {"click": "click", "pydantic": "pydantic", "yaml": "pyyaml", "rich": "
 #: modules whose package has another name, of those that single commands need
 NAMED = {**MODULES, "ansible": "ansible-core", "OpenSSL": "pyopenssl"}
 OURS = ("toolkit", "validation", "plugins", "ansible_collections", "tests")
-PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
+PROJECT = Path(__file__).resolve().parents[1] / "ansible_collections/elastic_ai/toolkit/pyproject.toml"
 
 
 def bounds() -> dict[str, str]:
     """package -> the versions of it that will do, `pydantic>=2.7,<3`: those that the project itself asks for."""
     try:
         text = PROJECT.read_text(encoding="utf-8")
-    except OSError:  # installed from a wheel, with what it needs
+    except OSError:  # a part of it alone, as on nodes
         return {}
     listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     found = re.findall(r'"([\w-]+)([^"]*)"', listed[1] if listed else "")

@@ -212,7 +212,7 @@ def test_a_missing_ansible_playbook_is_one_line(site: Site, tmp_path: Path) -> N
     done = subprocess.run(words, cwd=site.folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert [line for line in done.stderr.splitlines() if not line.startswith("log: ")] == [
-        "error: ansible-playbook is not installed; run bin/rehearse, or pip install ansible-core"
+        f"error: ansible-playbook is not installed: {bare}/python -m pip install ansible-core"
     ]
 
 

@@ -295,7 +295,7 @@ def test_ansible_of_another_python_reads_where_this_one_has_none(
     monkeypatch.setattr(ansible_side, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     root = site(tmp_path)
-    assert fault(root) == "ansible-core is not installed; run bin/rehearse, or pip install ansible-core"
+    assert fault(root) == f"ansible-core is not installed: {sys.executable} -m pip install ansible-core"
     tool = tmp_path / "ansible-inventory"
     tool.write_text(f"#!{sys.executable}\n")
     tool.chmod(0o755)

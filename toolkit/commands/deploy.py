@@ -21,9 +21,11 @@ from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import ROOT, lab_inventory, refuse_absent_lab
+from toolkit.lab_inventory import lab_inventory, refuse_absent_lab
 from toolkit.progress import duration
+from validation import project
 from validation.built import Deployment
+from validation.project import ROOT
 
 
 @click.command(epilog=epilogue("deploy"))
@@ -64,9 +66,7 @@ def deploy(
     option = running.asks(ansible_options)
     if option:
         raise UsageFault(f"{option}: Ansible cannot ask for a password here; give it in a file")
-    site = ROOT / "site.yml"
-    if not site.is_file():
-        raise UsageFault(f"{site}: no such file; run toolkit from a checkout of the project")
+    site = project.file("site.yml", ROOT)
     # Made absolute, so that the command that is offered for going on works from any folder.
     options = (check, ansible_options, skip_unfit)
     job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, *options)

@@ -18,9 +18,9 @@ import yaml
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
-from toolkit.lab_inventory import ROOT
 from toolkit.progress import duration
 from toolkit.scan import credentials, wanted
+from validation import project
 from validation.fabric import fabric_names, load_fabric
 from validation.model import Topology
 
@@ -242,8 +242,8 @@ def _confirm(keys: Sequence[HostKey], file: Path, accept: bool) -> bool:
 def _propose(reads: Sequence[Read], rails: str) -> Proposal:
     from toolkit.scan.propose import propose
 
-    table = ROOT / "stacks" / "compatibility.yml"
-    known = yaml.safe_load(table.read_text(encoding="utf-8")) if table.is_file() else {}
+    table = project.file("stacks/compatibility.yml")
+    known = yaml.safe_load(table.read_text(encoding="utf-8"))
     models = {**known.get("gpu_models", {}), **known.get("gpu_boards", {})}
     return propose(reads, rails, models, [load_fabric(name) for name in fabric_names()], known.get("nvlink5"))
 

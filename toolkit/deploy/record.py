@@ -5,21 +5,19 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from pathlib import Path
 
 from toolkit.deploy.outcome import Ending
 from toolkit.deploy.running import Deployment as Job
 from toolkit.deploy.watch import DeployWatch
 from toolkit.exits import Exit
+from validation import project
 from validation.built import MOST_TASKS, Deployment, NodeBuilt
 from validation.release import release
 
 _PARTIAL = ("--tags", "-t", "--skip-tags", "--start-at-task")
 """Options of ansible-playbook that leave parts of the site out; their values are names of tags and tasks."""
-_GIT_TIMEOUT_S = 20
 
 
 def utc_now() -> str:
@@ -38,7 +36,7 @@ def deployment(
 ) -> Deployment:
     """The document. `began` and `ended` are ISO 8601 in UTC; `left_out`: node -> why preflight refused it."""
     partial = list(_partial(job.arguments))
-    commit, modified = _commit(job.playbook.parent)
+    commit, modified = project.commit()
     return Deployment(
         inventory=str(job.inventory),
         who=who(),
@@ -77,27 +75,6 @@ def _partial(arguments: Sequence[str]) -> Iterator[list[str]]:
         name, given, _ = word.partition("=")
         if name in _PARTIAL:
             yield [word] if given else [word, next(rest, "")]
-
-
-def _commit(root: Path) -> tuple[str, bool | None]:
-    """The commit of the checkout, and whether files of it are not as committed; ("", None) where git cannot tell."""
-    said = []
-    for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
-        try:
-            ran = subprocess.run(
-                ["git", "-C", str(root), *words],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_GIT_TIMEOUT_S,
-                env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return "", None
-        if ran.returncode != 0:
-            return "", None
-        said.append(ran.stdout.strip())
-    return said[0], bool(said[1])
 
 
 def _refused(host: str, reasons: Sequence[str]) -> NodeBuilt:

@@ -127,7 +127,7 @@ def run(
 
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     if not shutil.which("ansible-playbook", path=path):
-        raise UsageFault("ansible-playbook is not installed; run bin/rehearse, or pip install ansible-core")
+        raise UsageFault(f"ansible-playbook is not installed: {sys.executable} -m pip install ansible-core")
     interrupt, bounded_log = Interrupt(watch, progress), BoundedLog(log)
 
     def on_event(event: Mapping[str, Any]) -> bool:

@@ -20,11 +20,11 @@ import yaml
 
 from toolkit.engine import hostcode
 from toolkit.errors import BuildError
+from validation import project
 from validation.release import release
 from validation.rooms import room
 
 SOURCES = Path(__file__).parent
-STACKS = SOURCES.parents[1] / "stacks"
 PROTOCOL = "6"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
@@ -99,9 +99,9 @@ def transports() -> tuple[str, ...]:
 def emulated_driver() -> tuple[str, int]:
     """Version and CUDA API (as 13000) of the driver that emulated devices show: that of the release that is installed
     today, and the newest CUDA that came with its branch."""
-    release = yaml.safe_load((STACKS / "current.yml").read_text())["stack_data"]
+    release = yaml.safe_load(project.file("stacks/current.yml").read_text())["stack_data"]
     driver = max((one["nvidia_driver"]["version"] for one in release["sets"].values()), key=_numbers)
-    known = yaml.safe_load((STACKS / "compatibility.yml").read_text())["cuda_driver"]
+    known = yaml.safe_load(project.file("stacks/compatibility.yml").read_text())["cuda_driver"]
     major, minor = max(_numbers(cuda) for cuda, branch in known.items() if branch <= _numbers(driver)[0])
     return driver, major * 1000 + minor * 10
 

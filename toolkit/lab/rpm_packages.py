@@ -17,6 +17,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from toolkit.errors import LabError
 from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, load_fake_packages, without_alike
+from validation import project
 from validation.load import ConfigError, load_yaml
 
 #: The system whose packages these are, as in the tables of the roles.
@@ -32,7 +33,6 @@ _OF_ALL = (
     *("/usr/share", "/usr/share/doc", "/var", "/var/lib", "/etc/sysconfig"),
     *("/usr/lib/systemd", "/usr/lib/systemd/system"),
 )
-_STACKS = Path(__file__).resolve().parents[2] / "stacks"
 
 
 class RpmPackage(StrictModel):
@@ -118,9 +118,9 @@ class RpmRepository(StrictModel):
 def stack_version(key: str) -> str:
     """What the stack release `current` wants on EL 9: of "cuda.nccl" its version; "" where it names none.
 
-    The stacks lie beside the package `toolkit`; LabError for a key that they do not have.
+    LabError for a key that the stacks do not have.
     """
-    path = _STACKS / "current.yml"
+    path = project.file("stacks/current.yml")
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))["stack_data"]["sets"][SYSTEM]
         component, part = key.split(".")

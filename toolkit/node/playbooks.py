@@ -14,9 +14,8 @@ from toolkit.deploy.progress import make_progress
 from toolkit.deploy.site_state import Estimate, SiteState
 from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
-from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from toolkit.lab_inventory import ROOT
+from validation import project
 from validation.errors import ToolkitError
 
 SITE, TEARDOWN = Path("site.yml"), Path("playbooks/teardown.yml")
@@ -33,10 +32,8 @@ class PlaybookFault(ToolkitError):
 def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[str] = ()) -> None:
     """Run it to its end. PlaybookFault where a node failed, was unfit or not reached, or one that joins waits for
     a reboot; Ctrl-C as everywhere."""
-    path = ROOT / playbook
-    if not path.is_file():
-        raise UsageFault(f"{path}: no such file; run toolkit from a checkout of the project")
-    job = running.Deployment(path, ROOT / "ansible.cfg", inventory.resolve(), limit, False, tuple(arguments))
+    path = project.file(str(playbook))
+    job = running.Deployment(path, project.ROOT / "ansible.cfg", inventory.resolve(), limit, False, tuple(arguments))
     state = SiteState(job.inventory)
     with state.locked():
         log, began = state.new_log(), record.utc_now()

@@ -13,8 +13,8 @@ import yaml
 
 from validation.judging.case import CONTAINERS
 from validation.parsers.asbuilt import NOT_APPLICABLE
+from validation.project import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 Host = Any
 """testinfra.host.Host, which has no types."""
 
@@ -31,7 +31,7 @@ def not_applicable(why: str) -> NoReturn:
 @functools.cache
 def _yaml(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise Unresolved(f"{path}: no such file; run the checks from a checkout of the project")
+        raise Unresolved(f"{path}: no such file; the toolkit that the checks are of is not whole")
     found = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found if isinstance(found, dict) else {}
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from validation.probes.tool import Ran, finish_tool, start_tool
+from validation.project import ROOT
 
 INVENTORY = "ELASTIC_AI_INVENTORY"
 """Variable of the environment that names the inventory: it is no part of a plan, which is of the nodes alone."""
-ROOT = Path(__file__).resolve().parents[2]
 _ALTERING = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "ANSIBLE_LIMIT", "ANSIBLE_RUN_TAGS", "ANSIBLE_SKIP_TAGS")
 """Variables by which a caller could leave out checks or tasks without a word."""
 
@@ -25,7 +25,7 @@ def inventory() -> str:
 
 
 def environment() -> dict[str, str]:
-    """What Ansible's commands and pytest find: themselves on the path, the checkout's settings, a locale of UTF-8."""
+    """What Ansible's commands and pytest find: themselves on the path, the project's settings, a locale of UTF-8."""
     env = {name: value for name, value in os.environ.items() if name not in _ALTERING}
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     if (ROOT / "ansible.cfg").is_file():
