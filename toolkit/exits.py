@@ -1,4 +1,4 @@
-"""Exit codes of all commands. docs/reference/exit-codes.md, README's table and the end of each --help are made from it.
+"""Exit codes of all commands: docs/reference/exit-codes.md, a table of docs/how-to/acceptance.md, each --help.
 
 Standard library only: machines of the pool import it.
 """
@@ -167,7 +167,7 @@ SIGN_OFF = {
 
 
 def verdict_table() -> str:
-    """README's table: what a run of `toolkit validate` ends with."""
+    """The table of docs/how-to/acceptance.md: what a run of `toolkit validate` ends with."""
     meanings = sorted({**MEANINGS["validate"], **ANY}.items())
     rows = [f"| {int(code)} | {SIGN_OFF.get(code, 'none')} | {text} |" for code, text in meanings]
     return "\n".join(["| exit | sign-off | meaning |", "|---|---|---|", *rows]) + "\n"

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 PYTHON = (3, 10)
-#: module -> package; what `toolkit validate --here` works with, as README has it.
+#: module -> package; what `toolkit validate --here` works with, as docs/how-to/here.md has it.
 MODULES = {"click": "click", "pydantic": "pydantic", "yaml": "pyyaml", "rich": "rich", "jinja2": "jinja2"}
 #: modules whose package has another name, of those that single commands need
 NAMED = {**MODULES, "ansible": "ansible-core", "OpenSSL": "pyopenssl"}

@@ -59,7 +59,7 @@ def engine_table() -> str:
 
 #: page -> (source, how its generated part is made)
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
-    "README.md": ("toolkit/exits.py", exits.verdict_table),
+    "docs/how-to/acceptance.md": ("toolkit/exits.py", exits.verdict_table),
     "docs/reference/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
     "docs/explanation/verdicts.md": ("validation/fabrics/", tcp_bounds),
     "docs/how-to/pool.md": ("toolkit/lease/engines/", engine_table),
