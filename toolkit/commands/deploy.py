@@ -7,9 +7,10 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 import click
 
@@ -35,7 +36,13 @@ from validation.project import ROOT
 @click.option(
     "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
-@click.option("--check", is_flag=True, help="Show what would change; change nothing.")
+@click.option(
+    "--check",
+    "--dry-run",
+    "check",
+    is_flag=True,
+    help="Show what would change, by Ansible's check mode; change nothing.",
+)
 @click.option("--skip-unfit", is_flag=True, help="Go on without nodes that preflight refuses, and end with 3.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: what was done to each node.")
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
@@ -63,13 +70,24 @@ def deploy(
     toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
     """
-    option = running.asks(ansible_options)
-    if option:
-        raise UsageFault(f"{option}: Ansible cannot ask for a password here; give it in a file")
+    refuse_questions(ansible_options)
     site = project.file("site.yml", ROOT)
     # Made absolute, so that the command that is offered for going on works from any folder.
     options = (check, ansible_options, skip_unfit)
-    job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, *options)
+    job = running.Deployment(site, ROOT / "ansible.cfg", found_inventory(inventory), limit, *options)
+    carry_out(job, as_json)
+
+
+def refuse_questions(ansible_options: Sequence[str]) -> None:
+    """UsageFault for what Ansible would ask at a terminal that it does not have."""
+    option = running.asks(ansible_options)
+    if option:
+        raise UsageFault(f"{option}: Ansible cannot ask for a password here; give it in a file")
+
+
+def carry_out(job: running.Deployment, as_json: bool) -> NoReturn:
+    """Run it, keep log and record, print a line for each node; ends with its exit code."""
+    check = job.check
     state = SiteState(job.inventory)
     left_out: dict[str, tuple[str, ...]] = {}
     with state.locked():
@@ -97,7 +115,7 @@ def _run(
     job: running.Deployment, state: SiteState, handle: IO[str]
 ) -> tuple[DeployWatch, signal.Signals | None, outcome.Ending]:
     """One run of Ansible: what it did, the signal that stopped it, and its end."""
-    watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check))
+    watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check, job.command))
     progress = make_progress(sys.stderr, watch, estimate)
     try:
         status, by = running.run(job, watch, estimate, progress, handle, state.room)
@@ -105,7 +123,8 @@ def _run(
         progress.close()
     end = outcome.ending(job, watch, status, by is not None)
     if end.exit_code in (Exit.OK, Exit.INCOMPLETE) and not job.nodes:
-        state.write_last(job.check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
+        last = LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps))
+        state.write_last(job.check, last, job.command)
     return watch, by, end
 
 
@@ -118,7 +137,7 @@ def _go_on(watch: DeployWatch, handle: IO[str]) -> None:
             click.echo(line, err=True)
 
 
-def _inventory(given: Path | None) -> Path:
+def found_inventory(given: Path | None) -> Path:
     """The inventory; the lab's, when none was given, is also found from another folder."""
     given = given or lab_inventory()
     if not given.exists():
@@ -147,7 +166,7 @@ def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Pa
             click.echo(f"continue with: {outcome.again(job)}", err=True)
         if end.error:
             click.echo(f"error: {end.error}", err=True)
-        done = "checked" if job.check else "deployed"
+        done = "checked" if job.check else "deployed" if job.command == "deploy" else "taken back"
         some = f"{done} without {len(job.left_out)} unfit nodes" if job.left_out else f"{done} up to a reboot"
         words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INCOMPLETE: some, Exit.INTERRUPTED: "stopped"}
         word = words.get(end.exit_code, "ended")

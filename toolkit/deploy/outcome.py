@@ -28,7 +28,7 @@ def again(job: Deployment) -> str:
     rest = ["--", *job.arguments] if job.arguments else []
     check = ["--check"] if job.check else []
     skip = ["--skip-unfit"] if job.skip_unfit else []
-    return shlex.join(["toolkit", "deploy", "-i", str(job.inventory), *limit, *check, *skip, *rest])
+    return shlex.join(["toolkit", job.command, "-i", str(job.inventory), *limit, *check, *skip, *rest])
 
 
 def consenting(job: Deployment) -> Deployment:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
@@ -40,6 +40,7 @@ class Deployment:
     arguments: tuple[str, ...]
     skip_unfit: bool = False
     left_out: tuple[str, ...] = ()  # nodes that preflight refused in an earlier run of the same command
+    command: Literal["deploy", "teardown"] = "deploy"  # of toolkit
 
     @property
     def nodes(self) -> str | None:

@@ -56,20 +56,22 @@ class SiteState:
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
         self.folder = base / "elastic-ai-toolkit" / "deploy" / f"{name}-{digest}"
 
-    def _last(self, check: bool) -> Path:
-        return self.folder / ("last-check.json" if check else "last-run.json")
+    def _last(self, check: bool, command: str) -> Path:
+        kind = "" if command == "deploy" else f"{command}-"
+        return self.folder / f"last-{kind}{'check' if check else 'run'}.json"
 
-    def read_last(self, check: bool) -> LastRun | None:
+    def read_last(self, check: bool, command: str = "deploy") -> LastRun | None:
         """The last run of this kind that went through; None when there was none, or its record is damaged."""
         with contextlib.suppress(bounded.TooMuch, OSError, ValidationError, ValueError):
-            return LastRun.model_validate_json(bounded.read_file(self._last(check)))
+            return LastRun.model_validate_json(bounded.read_file(self._last(check, command)))
         return None
 
-    def write_last(self, check: bool, run: LastRun) -> None:
+    def write_last(self, check: bool, run: LastRun, command: str = "deploy") -> None:
         """Keep a run for the next one's estimate."""
-        temporary = self._last(check).with_suffix(".new")
+        path = self._last(check, command)
+        temporary = path.with_suffix(".new")
         temporary.write_text(run.model_dump_json(), encoding="utf-8")
-        temporary.replace(self._last(check))
+        temporary.replace(path)
 
     def new_log(self) -> Path:
         """A log file that is not there yet; the oldest beyond the last twenty go."""
