@@ -42,6 +42,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "reboot=if_needed`), or `--skip-unfit` left out nodes that preflight refused; each is named",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
+    "teardown": {
+        Exit.OK: "everything that the roles did was taken back on every node (--check: could be)",
+        Exit.FAILED: "a node failed or could not be reached, or something was not taken back; it is named",
+        Exit.USAGE: f"{_USAGE}, nobody consented, or Ansible ended early or reached no node",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
     "inventory init": {
         Exit.OK: "every node was read, and the inventory was written",
         Exit.USAGE: f"{_USAGE}, or no node could be read; nothing was written",
@@ -111,6 +117,11 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "by these rules a criterion fails",
         Exit.USAGE: f"{_USAGE}: a damaged run, or rules that cannot be used; nothing was written",
         Exit.INCOMPLETE: "by these rules something owed could not be judged, or a planned measurement is missing",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "runs": {
+        Exit.OK: "the runs were listed, whatever their verdicts are; a damaged one is a row that says so",
+        Exit.USAGE: _USAGE,
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "lab status": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pty
 import shutil
@@ -24,7 +25,8 @@ import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import toolkit.commands.deploy as deploy
-deploy.ROOT = Path(sys.argv.pop(1))
+import toolkit.commands.teardown as teardown
+deploy.ROOT = teardown.ROOT = Path(sys.argv.pop(1))
 from toolkit.cli import main
 main()
 """
@@ -51,6 +53,16 @@ BASE = """
         content: done
         dest: "{{ playbook_dir }}/{{ inventory_hostname }}.done"
         mode: "0600"
+"""
+TEARDOWN = """
+- name: Remove the base system
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Remove the file
+      ansible.builtin.file:
+        path: "{{ playbook_dir }}/../{{ inventory_hostname }}.done"
+        state: absent
 """
 TRAINING = """
 - name: Second
@@ -84,6 +96,14 @@ class Site:
         program.write_text(START)
         words = (str(self.folder), "deploy", *(arguments or ("-i", "inventory")))
         return command(self.folder, words, {**self.env, **env}, program)
+
+    def teardown(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command over playbooks/teardown.yml of this folder, which takes the files of base.yml away."""
+        (self.folder / "playbooks").mkdir(exist_ok=True)
+        (self.folder / "playbooks/teardown.yml").write_text(TEARDOWN)
+        program = self.folder / "start.py"
+        program.write_text(START)
+        return command(self.folder, (str(self.folder), "teardown", "-i", "inventory", *arguments), self.env, program)
 
     def logs(self) -> list[str]:
         return [path.read_text() for path in sorted((self.folder / "state").rglob("*.log"))]
@@ -371,3 +391,22 @@ def test_a_checkout_that_is_not_installed_deploys_too(site: Site) -> None:
     done = subprocess.run(words, cwd=site.folder, env=site.env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert site.record()[0].toolkit_version not in ("", "unknown")
+
+
+def test_a_teardown_takes_back_what_was_deployed_and_asks_before_a_real_site(site: Site) -> None:
+    assert site.deploy().returncode == 0
+    files = [site.folder / f"{name}.done" for name in ("one", "two")]
+    asked = site.teardown()
+    assert asked.returncode == 2
+    assert "nothing was changed. Give --yes" in asked.stderr
+    predicted = site.teardown("--dry-run")
+    assert predicted.returncode == 0, predicted.stderr
+    assert predicted.stdout.count("would change") == 2
+    assert all(path.exists() for path in files), "neither the question nor a prediction may change anything"
+    done = site.teardown("--yes")
+    assert done.returncode == 0, done.stderr
+    assert "taken back after" in done.stderr
+    assert not any(path.exists() for path in files)
+    assert [one.stages for one in site.record()][-1] == ("Remove the base system",)
+    again = site.teardown("--yes", "--json")
+    assert [node["changed"] for node in json.loads(again.stdout)["nodes"]] == [0, 0]

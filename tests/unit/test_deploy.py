@@ -326,6 +326,23 @@ def test_the_command_that_goes_on_is_the_one_that_was_given() -> None:
     assert words == "toolkit deploy -i /site --limit 'gpu1,!gpu2' --check -- -e reboot=if_needed"
 
 
+def test_a_teardown_goes_on_by_itself_and_never_by_a_deployment() -> None:
+    words = outcome.again(job(limit="gpu1", arguments=("-e", "x=1"), command="teardown"))
+    assert words == "toolkit teardown -i /site --limit gpu1 -- -e x=1"
+
+
+def test_how_long_a_teardown_takes_is_not_taken_for_a_deployments_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    state = SiteState(Path("/site"))
+    with state.locked():
+        state.write_last(False, LastRun(total_s=5, steps=()), "teardown")
+    assert state.read_last(False) is None
+    assert state.read_last(True, "teardown") is None
+    assert state.read_last(False, "teardown") == LastRun(total_s=5, steps=())
+
+
 def refused(watch: DeployWatch, host: str, *reasons: str, head: bool = False) -> None:
     """What role preflight sets for a node that it refuses, and how its run then ends."""
     facts = {"preflight_reasons": list(reasons), **({"preflight_indispensable": True} if head else {})}

@@ -1,0 +1,117 @@
+"""`toolkit criteria`: what must hold, with bound and source of each."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolkit.commands.options import json_option
+from toolkit.errors import UsageFault
+from toolkit.progress import make_console
+from validation.catalogue import load_criteria
+from validation.criterion import Criterion
+from validation.suites import SUITES
+
+suite_option = click.option("--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITES)}.")
+
+
+@click.group(invoke_without_command=True)
+@suite_option
+@json_option
+@click.pass_context
+def criteria(context: click.Context, suite: str | None, as_json: bool) -> None:
+    """The criteria of this release: what must hold, by which bound, from which source.
+
+    A run is judged by the criteria that were copied into it; toolkit judge judges it by others. Bounds that follow
+    from a network are shown with their derivation by toolkit fabrics show NAME.
+
+    \b
+    toolkit criteria                     all of them
+    toolkit criteria --suite transport   of one suite
+    toolkit criteria show tr.tcpbw       one, with bound, source and what to do when it fails
+    """
+    if context.invoked_subcommand is None:
+        _list(suite, as_json)
+
+
+@criteria.command("list")
+@suite_option
+@json_option
+def list_criteria(suite: str | None, as_json: bool) -> None:
+    """List the criteria, each with its bound.
+
+    \b
+    toolkit criteria list --suite compute
+    """
+    _list(suite, as_json)
+
+
+def _list(suite: str | None, as_json: bool) -> None:
+    if suite is not None and suite not in SUITES:
+        raise UsageFault(f"unknown suite {suite!r}; {_near(suite, tuple(SUITES))}")
+    found = [c for c in load_criteria() if suite is None or c.suite == suite]
+    if as_json:
+        click.echo(json.dumps({"schema": "elastic-ai/criteria/1", "criteria": [_document(c) for c in found]}, indent=2))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("criterion", "suite", "what must hold", "bound"):
+        table.add_column(title, no_wrap=title in ("criterion", "suite"))
+    for c in found:
+        table.add_row(c.id, c.suite, Text(c.statement), Text(_bound(c)))
+    console = make_console()
+    console.print(table)
+    measured = sum(c.no_probe is None for c in found)
+    console.print(Text(f"{len(found)} criteria; this release measures {measured} of them"), soft_wrap=True)
+
+
+@criteria.command()
+@click.argument("criterion_id", metavar="ID")
+@json_option
+def show(criterion_id: str, as_json: bool) -> None:
+    """Explain one criterion: bound, source, what measures it, and what to do when it fails.
+
+    \b
+    toolkit criteria show tr.tcpbw
+    """
+    known = load_criteria()
+    found = next((c for c in known if c.id == criterion_id), None)
+    if found is None:
+        raise UsageFault(f"unknown criterion {criterion_id!r}; {_near(criterion_id, [c.id for c in known])}")
+    if as_json:
+        click.echo(json.dumps({"schema": "elastic-ai/criterion/1", "criterion": _document(found)}, indent=2))
+        return
+    console = make_console()
+    console.print(Text(f"{found.id}: {found.statement}", style="bold"), soft_wrap=True)
+    for name, words in _lines(found):
+        console.print(Text(f"{name + ':':<16}{words}"), soft_wrap=True)
+
+
+def _near(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {near[0]}?" if near else "toolkit criteria lists them"
+
+
+def _bound(c: Criterion) -> str:
+    """The bound in words, of any fabric: its figures are named by their keys, as toolkit fabrics show has them."""
+    return re.sub(r"\{(\w+)\}", r"(the fabric's \1)", c.bound.words)
+
+
+def _lines(c: Criterion) -> list[tuple[str, str]]:
+    lines = [("suite", c.suite), ("bound", _bound(c)), ("source", c.source)]
+    lines += [("provisional", "our judgement, to be calibrated; no published figure")] if c.bound.provisional else []
+    lines += [("of each", c.scope), ("required", "yes" if c.required else "no")]
+    lines.append(("measured by", c.kind) if c.kind is not None else ("not measured", str(c.no_probe)))
+    if c.rehearsal.judge != "same":
+        lines.append(("in a lab", f"{c.rehearsal.judge}{': ' + c.rehearsal.why if c.rehearsal.why else ''}"))
+    lines += [("elsewhere", f"not applicable: {c.applies.why}")] if c.applies is not None else []
+    return lines + ([("when it fails", c.remedy)] if c.remedy else [])
+
+
+def _document(c: Criterion) -> dict[str, object]:
+    return c.model_dump(mode="json")

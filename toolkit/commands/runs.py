@@ -1,0 +1,66 @@
+"""`toolkit runs`: the runs of this folder, with outcome and signatures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolkit import runs as listing
+from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.exits import epilogue
+from toolkit.progress import make_console
+
+SCHEMA = "elastic-ai/runs/1"
+
+
+@click.command(epilog=epilogue("runs"))
+@json_option
+@runs_dir_option
+def runs(as_json: bool, runs_dir: Path) -> None:
+    """List the runs of a folder, the newest first: when, over which fabric, with which outcome, signed by whom.
+
+    The names are those in the run's signatures, which are not checked here; toolkit verify checks them. A run that
+    was interrupted is "not judged": toolkit validate --resume RUN goes on with it, toolkit report RUN judges it.
+
+    \b
+    toolkit runs
+    toolkit runs --runs-dir /srv/acceptance
+    toolkit runs --json | jq -r '.runs[] | select(.outcome == "failed") | .run'
+    """
+    found = listing.rows(runs_dir)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA, "runs": [_document(row) for row in found]}, indent=2))
+        return
+    if not found:
+        click.echo(f"{runs_dir}: no run yet; toolkit validate makes one")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("run", "when (UTC)", "fabric", "outcome", "signed"):
+        table.add_column(title, no_wrap=title == "run", overflow="fold")
+    for row in found:
+        when = (row.created or "")[:16].replace("T", " ")
+        signed = ", ".join(row.signed) or "no"
+        table.add_row(row.run, when, Text(row.fabric or ""), Text(row.said), Text("" if row.fault else signed))
+    make_console().print(table)
+    for row in found:
+        if row.fault:
+            click.echo(f"{row.run}: {row.fault}", err=True)
+
+
+def _document(row: listing.Row) -> dict[str, object]:
+    return {
+        "run": row.run,
+        "path": str(row.folder),
+        "created": row.created,
+        "site": row.site,
+        "fabric": row.fabric,
+        "sign_off": row.sign_off,
+        "outcome": row.outcome,
+        "failed": list(row.failed),
+        "signed_by": list(row.signed),
+        "fault": row.fault,
+    }

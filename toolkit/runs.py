@@ -1,0 +1,96 @@
+"""What `toolkit runs` lists: each run of a folder, with its outcome and who signed it, read from its small facts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit import rundir
+from validation import bounded
+from validation.errors import ToolkitError
+from validation.runfiles import VERDICT, RunFiles
+from validation.signing import SIGNATURES
+from validation.signing.statement import read_statement
+
+NOT_JUDGED = "not judged"
+DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run. `sign_off` and `outcome` are None where it was not judged; `fault`: why it cannot be read, one line.
+
+    `signed`: the names that the statements of its signatures give; nothing of them is checked here.
+    """
+
+    run: str
+    folder: Path
+    created: str | None = None
+    site: str | None = None
+    fabric: str | None = None
+    sign_off: str | None = None
+    outcome: str | None = None
+    failed: tuple[str, ...] = ()
+    signed: tuple[str, ...] = ()
+    fault: str | None = None
+
+    @property
+    def said(self) -> str:
+        """The outcome for a terminal."""
+        if self.fault is not None:
+            return DAMAGED
+        if self.sign_off is None:
+            return NOT_JUDGED
+        failed = f" ({', '.join(self.failed[:3])}{', ...' if len(self.failed) > 3 else ''})" if self.failed else ""
+        return f"{self.sign_off} {self.outcome}{failed}"
+
+
+def rows(runs_dir: Path) -> list[Row]:
+    """All runs of the folder, the newest first. A damaged one is a row that says so."""
+    return [_row(folder) for folder in reversed(rundir.runs(runs_dir))]
+
+
+def _row(folder: Path) -> Row:
+    try:
+        info = RunFiles(folder).info
+        verdict = _verdict(folder / VERDICT)
+        signed = tuple(_signers(folder / SIGNATURES))
+    except (ToolkitError, OSError, ValueError) as fault:
+        return Row(folder.name, folder, fault=" ".join(str(fault).split()))
+    failed = tuple(str(c["id"]) for c in verdict.get("criteria", ()) if c.get("verdict") == "fail")
+    return Row(
+        run=folder.name,
+        folder=folder,
+        created=info.created,
+        site=info.site,
+        fabric=info.fabric,
+        sign_off=verdict.get("sign_off"),
+        outcome=verdict.get("outcome"),
+        failed=failed,
+        signed=signed,
+    )
+
+
+def _verdict(path: Path) -> dict[str, Any]:
+    """verdict.json, of which no more is asked than what is listed; empty where the run was not judged."""
+    if not path.exists():
+        return {}
+    found = json.loads(bounded.read_file(path))
+    criteria = found.get("criteria") if isinstance(found, dict) else None
+    whole = isinstance(criteria, list) and all(isinstance(c, dict) and "id" in c for c in criteria)
+    if not whole or not all(isinstance(found.get(key), str) for key in ("sign_off", "outcome")):
+        raise ValueError(f"{path}: is no verdict; toolkit report says what is wrong with it")
+    return dict(found)
+
+
+def _signers(folder: Path) -> list[str]:
+    names = []
+    for signature in sorted(folder.glob("*.sig")):
+        path = signature.with_suffix("")
+        try:
+            names.append(read_statement(bounded.read_file(path).decode(), str(path)).name)
+        except (ToolkitError, OSError, ValueError):
+            names.append(f"{path.name} (unreadable)")
+    return names
