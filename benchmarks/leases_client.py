@@ -39,7 +39,7 @@ def as_user(user: str, *words: str, **how: Any) -> subprocess.Popen[str]:
 def hold(count: int, *where: str) -> int:
     """alice has so many GPUs; the lease's number."""
     asked = as_user(
-        "alice", "toolkit", "lease", "request", "-n", str(count), *where, "--hours", "0.25", "--json",
+        "alice", "toolkit", "lease", "request", "-n", str(count), *where, "--time", "0.25h", "--json",
         stdout=subprocess.PIPE,
     )  # fmt: skip
     said = asked.communicate(timeout=120)[0]
@@ -117,7 +117,7 @@ class Crowd:
 def lines(runs: int, waiting: int, limit_s: float) -> dict[str, Any]:
     """Idle; then with clients in the queue for the other server; then how soon these have their turn."""
     began = time.monotonic()
-    wish = ["-n", "1", "-l", FREE, "--hours", "0.05"]
+    wish = ["-n", "1", "-l", FREE, "--time", "0.05h"]
 
     def each_way() -> dict[str, list[float]]:
         return {where: [line_s([*wish, "--where", where]) for _ in range(runs)] for where in WAYS}

@@ -73,7 +73,7 @@ def test_bad_wishes_are_one_sentence(pool: Lab, words: str, said: str) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
-    code, out = run_as(pool, "alice", "toolkit lease request -n 2 -p 1/4 --hours 0.5 --json")
+    code, out = run_as(pool, "alice", "toolkit lease request -n 2 -p 1/4 --time 0.5h --json")
     assert code == 0, out
     lease = json_in(out)["lease"]
     for _ in range(2):
@@ -82,7 +82,7 @@ def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
         )
         assert code == 0, out
     before = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
-    code, out = run_as(pool, "alice", f"toolkit lease extend {lease} --hours 1")
+    code, out = run_as(pool, "alice", f"toolkit lease extend {lease} --time 1h")
     assert code == 0, out
     after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
     assert after - before == 3600
@@ -90,7 +90,7 @@ def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
     until(
         lambda: {json.loads(w)["until"] for n in SERVERS for w in shell(pool, n, deadlines).splitlines()}, {after}, 60
     )
-    assert run_as(pool, "bob", f"toolkit lease extend {lease} --hours 1") == (2, f"error: lease {lease} is alice's")
+    assert run_as(pool, "bob", f"toolkit lease extend {lease} --time 1h") == (2, f"error: lease {lease} is alice's")
     code, out = run_as(pool, "bob", f"toolkit lease release {lease}")
     assert (code, "it is alice's" in out) == (2, True)
     assert run_as(pool, "alice", f"toolkit lease release {lease}")[0] == 0
@@ -102,7 +102,7 @@ def test_whatever_ends_a_lease_is_said_to_its_program(pool: Lab) -> None:
     began = time.monotonic()
     with ThreadPoolExecutor(3) as worker:
         timed = worker.submit(
-            run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --hours 0.004 -- sleep 100"
+            run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --time 0.004h -- sleep 100"
         )
         taken = worker.submit(run_as, pool, "bob", "toolkit run --no-kernels -n 1 -l gpu1 -- sleep 100")
         broken = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -l gpu2 -- sleep 100")
@@ -181,7 +181,7 @@ def test_a_preempted_lease_has_its_grace_and_hears_why(pool: Lab, tmp_path: Path
 
 @pytest.mark.usefixtures("nothing_left")
 def test_attackers_get_nothing(pool: Lab) -> None:
-    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 -l gpu1 --hours 0.5 --json")
+    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 -l gpu1 --time 0.5h --json")
     assert code == 0, out
     lease = json_in(out)["lease"]
     instance = json.loads(shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/instance.json"))

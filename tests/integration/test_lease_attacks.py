@@ -72,7 +72,7 @@ def state(lab: Lab) -> str:
 @pytest.mark.usefixtures("nothing_left")
 def test_a_job_without_a_gpu_on_all_ports_drains_no_server_and_starves_no_lease(pool: Lab) -> None:
     # While the lease runs its two ports are taken; the job gets them as it ends.
-    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --hours 1 --json")
+    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --time 1h --json")
     assert code == 0, out
     lease = shell(pool, "head", "squeue -h -n elastic-ai-lease -o %A").split()[0]
     with ThreadPoolExecutor(1) as worker:
@@ -158,7 +158,7 @@ def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
 @pytest.mark.usefixtures("nothing_left")
 def test_a_stranger_on_the_owners_machine_keeps_nobody_out(pool: Lab) -> None:
     """He has the owner's address, and connects as fast as he can to both ports of the lease."""
-    assert run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --hours 1 --json")[0] == 0
+    assert run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --time 1h --json")[0] == 0
     lease = shell(pool, "head", "squeue -h -n elastic-ai-lease -o %A").split()[0]
     told = json.loads(shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/instance.json"))
     unit = f"elastic-ai-lease@{lease}.service"

@@ -35,7 +35,7 @@ def native(gres: str) -> str:
 @pytest.mark.usefixtures("nothing_left")
 def test_a_part_is_held_against_its_owners_own_programs(pool: Lab) -> None:
     assert pool.ssh("gpu1", f"stat -c '%a %U %G' {DEVICES}").strip() == "660 root elastic-ai-gpu"
-    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --hours 1 --json")
+    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/4 -l gpu1 --time 1h --json")
     assert code == 0, out
     lease = json_in(out)["lease"]
     shown = run_as(pool, "alice", f"toolkit lease show {lease} --json")[1]

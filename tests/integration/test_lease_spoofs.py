@@ -101,7 +101,7 @@ class TestOneFence:
         end(pool)
 
     def test_nobody_elses_job_is_changed_or_hidden(self, pool: Lab) -> None:
-        code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 --hours 2 --json")
+        code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 --time 2h --json")
         assert code == 0, out
         lease = json_in(out)["lease"]
         code, out = submit(pool, "train", "")

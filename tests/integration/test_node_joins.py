@@ -140,7 +140,7 @@ def test_nodes_join_fail_leave_and_are_replaced_while_twenty_leases_hold(site: S
     site.hold()
 
     # Another leaves: its lease is told and taken back, the machine is as before, nobody knows it any more.
-    kept = json_in(run_as(lab, "bob", "toolkit lease request -l gpu1 --hours 2 --json")[1])["lease"]
+    kept = json_in(run_as(lab, "bob", "toolkit lease request -l gpu1 --time 2h --json")[1])["lease"]
     code, said = site.node("remove", "gpu1", "--grace", "30")
     assert code == 0, said
     assert f"lease {kept} of bob" in said

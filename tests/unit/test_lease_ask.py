@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -295,12 +296,9 @@ def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
     gpus = [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]
     host.pool_conf.write_text(json.dumps({"servers": {"gpu1": {"gpus": gpus, "address": "10.78.1.13"}}}))
     host.network.routes["10.78.1.13"] = "10.78.1.12"
-    request, parts = lease_shared.make_request(host, 1, None, 100, None, "", 2, "run")
+    request, parts = lease_shared.make_request(host, 1, None, 100, None, "", 7200, "run")
     assert (request.part.shards, parts[0][-1], "--time=120" in parts[0]) == (55, "--gres=shard:55", True)
     assert json.loads(COMMENT)["elastic-ai-lease"] == 1
-    for hours in (0, -1, 1e9):
-        with pytest.raises(LeaseError, match="--hours"):
-            lease_shared.make_request(host, 1, None, None, None, "", hours, "run")
 
 
 def test_parts_that_are_to_be_apart_are_one_job_on_a_server_for_each() -> None:
@@ -368,15 +366,13 @@ def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(
         lease_shared.make_request(host, 1, None, None, None, "v100\n", None, "run")
     runner = CliRunner()
     for command, words, said in (
-        (run, "--lease 41 -n 2 --hours 1 -- true", "--lease runs on what the lease has; omit -n, --hours"),
+        (run, "--lease 41 -n 2 --time 1h -- true", "--lease runs on what the lease has; omit -n, --time"),
         (run, "--lease 41 --static gpu1-s1 -- true", "--lease runs on what the lease has; omit --static"),
         (run, "--static gpu1-s1 -p 0.5 -- true", "--static runs on what the lease has; omit -p"),
         (run, "--signal NOPE -- true", "no such signal"),
         (lease_command, "request --user alice", "--client and --user are for --static"),
         (lease_command, "request --static gpu1 --client c --user a -l gpu1 --no-wait", "omit -l, --no-wait"),
         (lease_command, "request --static gpu1 --client c --user a -n 0", "request at least 1 GPU"),
-        (lease_command, "request --static gpu1 --client c --user a --hours 0", "give a time above 0"),
-        (lease_command, "release 41 --grace -1", "--grace -1: give seconds"),
         (lease_command, "release 4²", "leases are named by number"),
         (lease_command, f"release {'9' * 5000}", "leases are named by number"),
         (lease_command, "release s1 --static gpu1 --grace 5", "--grace needs Slurm"),
@@ -385,6 +381,38 @@ def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(
         assert isinstance(done.exception, LeaseError), (words, done.output)
         assert said in str(done.exception)
     assert host.slurm.submitted == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90m", 5400), ("2h", 7200), ("1h30m", 5400), ("45s", 45), ("2d", 172_800), ("1.5H", 5400), ("0.004h", 14)],
+)
+def test_a_time_is_written_with_its_units(text: str, seconds: int) -> None:
+    assert lease_shared.Duration().convert(text, None, None) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "90", "0m", "-1h", "1e9d", "5y", "30m1h", "1h1h", "h", "1 hour", "367d", "²h"])
+@pytest.mark.parametrize(
+    "words", [("request",), ("request", "--static", "gpu1", "--client", "c", "--user", "a"), ("extend", "41")]
+)
+def test_what_is_no_time_is_refused_with_the_form(words: tuple[str, ...], text: str) -> None:
+    done = CliRunner().invoke(lease_command, [*words, f"--time={text}"])
+    assert done.exit_code == 2
+    assert "--time" in done.output
+    assert "90m" in done.output or "up to a year" in done.output
+
+
+def test_a_grace_is_a_time_of_at_most_a_day_and_a_number_alone_is_seconds() -> None:
+    assert [lease_shared.grace_type.convert(text, None, None) for text in ("120", "2m", "0")] == [120, 120, 0]
+    for text in ("-1", "25h", "1d1s", "x"):
+        done = CliRunner().invoke(lease_command, ["release", "41", f"--grace={text}"])
+        assert (done.exit_code, "--grace" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("command", [run, lease_command.commands["request"]])
+def test_every_short_option_of_a_request_has_a_long_one(command: click.Command) -> None:
+    names = {tuple(sorted(p.opts, key=len)) for p in command.params if isinstance(p, click.Option)}
+    assert {("-n", "--gpus"), ("-p", "--part"), ("-m", "--memory"), ("-l", "--servers"), ("--time",)} <= names
 
 
 def test_a_program_that_is_not_there_is_found_before_any_gpu_is_asked_for() -> None:

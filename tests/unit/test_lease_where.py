@@ -400,7 +400,7 @@ def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_els
     monkeypatch.setattr(run, "this_host", lambda: host)
     monkeypatch.setattr(run, "pass_on", lambda words: passed.append(words) or sys.exit(0))
     for options, named in {
-        ("--hours", "2"): "--hours",
+        ("--time", "2h"): "--time",
         ("--class", "h200"): "--class",
         ("-n", "2", "--apart"): "--apart",
         ("--lease", "41"): "--lease",

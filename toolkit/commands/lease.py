@@ -12,7 +12,16 @@ from typing import Any
 import click
 
 from toolkit.commands import lease_static
-from toolkit.commands.lease_shared import head_options, make_request, omit, on_head, request_options, say
+from toolkit.commands.lease_shared import (
+    Duration,
+    grace_type,
+    head_options,
+    make_request,
+    omit,
+    on_head,
+    request_options,
+    say,
+)
 from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
 from toolkit.lease.engines import load
@@ -21,7 +30,7 @@ from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-DEFAULT_HOURS = 1.0
+DEFAULT_S = 3600
 
 
 @click.group(epilog=epilogue("lease"))
@@ -29,9 +38,9 @@ def lease() -> None:
     """GPUs of the pool for a time, and not for one program alone.
 
     \b
-    toolkit lease request -n 4 --hours 2
+    toolkit lease request --gpus 4 --time 2h
     toolkit run --lease 42 -- python train.py
-    toolkit lease extend 42 --hours 1
+    toolkit lease extend 42 --time 1h
     toolkit lease release 42
     """
 
@@ -80,7 +89,7 @@ def request(
     apart: bool,
     servers: str | None,
     gpu_class: str,
-    hours: float | None,
+    seconds: int | None,
     inventory: Path | None,
     static: str | None,
     client: str | None,
@@ -88,12 +97,12 @@ def request(
     no_wait: bool,
     as_json: bool,
 ) -> None:
-    """Ask for GPUs, and wait until they are there. The lease ends when its time is over (1 hour without --hours).
+    """Ask for GPUs, and wait until they are there. The lease ends when its time is over (1 hour without --time).
 
     \b
-    toolkit lease request -n 4 --hours 2
-    toolkit lease request -n 2 -p 1/7 --class v100
-    toolkit lease request --static gpu1 --client client1 --user alice -p 0.5 -i inventories/SITE
+    toolkit lease request --gpus 4 --time 2h
+    toolkit lease request --gpus 2 --part 1/7 --class v100
+    toolkit lease request --static gpu1 --client client1 --user alice --part 0.5 -i inventories/SITE
     """
     if static is None and (client or user):
         raise LeaseError("--client and --user are for --static: a lease of the pool is its requester's")
@@ -104,7 +113,7 @@ def request(
             raise LeaseError("--static needs --client and --user: who is to use it, and where")
         click.echo(
             lease_static.request(
-                inventory, static, client, user, count, part, DEFAULT_HOURS if hours is None else hours
+                inventory, static, client, user, count, part, DEFAULT_S if seconds is None else seconds
             )
         )
         return
@@ -112,7 +121,7 @@ def request(
         raise LeaseError("request leases on the machine that uses them; -i is for --static")
     host = this_host()
     wanted, parts = make_request(
-        host, count, part, memory, servers, gpu_class, DEFAULT_HOURS if hours is None else hours, "hold", apart
+        host, count, part, memory, servers, gpu_class, DEFAULT_S if seconds is None else seconds, "hold", apart
     )
     if no_wait:
         number = ask.submit(host, wanted, parts)
@@ -201,7 +210,7 @@ def env(number: int, folder: Path, as_json: bool) -> None:
     """What a program needs that something else than `toolkit run` starts: its files in FOLDER, new and for you alone.
 
     \b
-    toolkit lease request -n 2 --hours 8
+    toolkit lease request --gpus 2 --time 8h
     toolkit lease env 42 ~/lease-42 > lease.sh; . ./lease.sh
 
     Whoever has FOLDER, or what is printed, has the lease. The lease ends at its time whatever its programs do.
@@ -237,12 +246,16 @@ def env(number: int, folder: Path, as_json: bool) -> None:
 
 @lease.command()
 @click.argument("number", type=int, metavar="LEASE")
-@click.option("--hours", type=float, required=True, help="How much longer.")
-def extend(number: int, hours: float) -> None:
-    """Keep a lease longer, up to what the pool allows you."""
-    if not 0 < hours <= 24 * 366:
-        raise LeaseError(f"--hours {hours:g}: give a time above 0")
-    click.echo(manage.extend(manage.find(this_host(), number), round(hours * 3600)))
+@click.option(
+    "--time", "seconds", type=Duration(), metavar="TIME", required=True, help="How much longer, as 90m or 2h."
+)
+def extend(number: int, seconds: int) -> None:
+    """Keep a lease longer, up to what the pool allows you.
+
+    \b
+    toolkit lease extend 42 --time 90m
+    """
+    click.echo(manage.extend(manage.find(this_host(), number), seconds))
 
 
 @lease.command()
@@ -251,19 +264,22 @@ def extend(number: int, hours: float) -> None:
 @click.argument("names", nargs=-1, metavar="[LEASE]...")
 @click.option("--all", "everything", is_flag=True, help="All your leases.")
 @click.option(
-    "--grace", "grace_s", type=int, default=0, help="By an administrator: tell the program, and wait so long."
+    "--grace",
+    "grace_s",
+    type=grace_type,
+    default=0,
+    metavar="TIME",
+    help="Notify the program first and wait so long, as 2m; a number alone is seconds. For administrators.",
 )
 def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool, grace_s: int) -> None:
-    """Give leases back. An administrator releases anybody's, at once or with --grace SECONDS.
+    """Give leases back. An administrator releases anybody's, at once or with --grace TIME.
 
     \b
     toolkit lease release 42
-    toolkit lease release 42 --grace 120      its program is told, gets its signal, and has two minutes
+    toolkit lease release 42 --grace 2m      its program is notified, gets its signal, and has two minutes
     """
     if bool(names) == everything:
         raise LeaseError("name the leases to release, or give --all")
-    if not 0 <= grace_s <= 24 * 3600:
-        raise LeaseError(f"--grace {grace_s}: give seconds, up to a day")
     if static is not None and grace_s:
         raise LeaseError("--grace needs Slurm, which static leases do without")
     if static is not None:
@@ -273,7 +289,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     if not all(re.fullmatch(r"[0-9]{1,9}", name) for name in names):
         raise LeaseError("leases are named by number; toolkit lease list shows yours")
     numbers = [int(name) for name in names]
-    flags = [*(["--all"] if everything else []), *(["--grace", str(grace_s)] if grace_s else [])]
+    flags = [*(["--all"] if everything else []), *(["--grace", f"{grace_s}s"] if grace_s else [])]
     if on_head(inventory, ["lease", "release", *map(str, numbers), *flags]):
         return
     host = this_host()

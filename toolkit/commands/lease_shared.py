@@ -13,10 +13,11 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, durations, pool
 from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
 from toolkit.lease.host import Host
 from toolkit.lease.on_server import servers_for
+from toolkit.lease.text import several
 from validation import noise
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,6 +25,46 @@ _LINE_BYTES = 1 << 16
 head_options = click.option(
     "-i", "--inventory", type=click.Path(path_type=Path), help="Outside the pool: ask this inventory's head, by ssh."
 )
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # no generic in the click of the nodes
+    """A time as 90m, 2h or 1h30m; its value is seconds. `most_s`: the longest; `bare`: a number alone is seconds."""
+
+    name = "time"
+
+    def __init__(self, most_s: int = durations.MOST_S, bare: bool = False) -> None:
+        """Up to a year, and always with a unit, unless said otherwise."""
+        self._most_s, self._bare = most_s, bare
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Seconds; click's usage error where it is no time."""
+        if isinstance(value, int):
+            return value
+        if self._bare and re.fullmatch(r"[0-9]{1,9}", value):
+            seconds = int(value)
+        else:
+            try:
+                seconds = durations.seconds_of(value)
+            except ValueError as fault:
+                self.fail(str(fault), param, ctx)
+        if seconds > self._most_s:
+            self.fail(f"{value}: is longer than {duration_text(self._most_s)}", param, ctx)
+        return seconds
+
+
+def duration_text(seconds: int) -> str:
+    """The largest unit that fits: a day, 36 hours, 90 minutes."""
+    unit, word = next(
+        (u, w) for u, w in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")) if not seconds % u
+    )
+    return several(seconds // unit, word)
+
+
+time_option = click.option(
+    "--time", "seconds", type=Duration(), metavar="TIME", help="How long, as 90m or 2h.  [default: as the pool allows]"
+)
+grace_type = Duration(86_400, bare=True)
+"""How long a program has before its lease is taken back."""
 
 
 def say(words: str) -> None:
@@ -91,28 +132,25 @@ def pass_on(where: Sequence[str], marked: noise.Marked) -> int:
 
 
 def request_options(command: F) -> F:
-    """-n -p -m --apart -l --class --hours, as users of FlexDirect know them."""
+    """What is asked for; the short forms are those that users of FlexDirect know."""
     for option in reversed(
         (
-            click.option("-n", "count", type=int, default=1, show_default=True, help="How many GPUs the program sees."),
-            click.option("-p", "part", help="Part of each: 0.5, 1/7, 5/20. Without it: whole GPUs."),
-            click.option("-m", "memory", type=int, help="Instead of -p: memory of each, in MiB."),
-            click.option("--apart", is_flag=True, help="Parts (on the server: GPUs) on different servers."),
-            click.option("-l", "servers", help="Only these servers, separated by commas."),
-            click.option("--class", "gpu_class", default="", help="Only GPUs of this class."),
-            click.option("--hours", type=float, help="For how long (1.5); without it as long as the pool allows."),
+            click.option(
+                "-n", "--gpus", "count", type=int, default=1, show_default=True, metavar="N",
+                help="How many GPUs the program sees.",
+            ),
+            click.option("-p", "--part", "part", metavar="PART",
+                         help="Part of each GPU, as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
+            click.option("-m", "--memory", "memory", type=int, metavar="MIB",
+                         help="Memory of each part in MiB, in place of --part."),
+            click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
+            click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
+            click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),
+            time_option,
         )
-    ):
+    ):  # fmt: skip
         command = option(command)
     return command
-
-
-def _seconds(hours: float | None) -> int | None:
-    if hours is None:
-        return None
-    if not 0 < hours <= 24 * 366:
-        raise LeaseError(f"--hours {hours:g}: give a time above 0 and up to a year")
-    return max(round(hours * 3600), 1)
 
 
 def omit(chosen: str, why: str, given: Mapping[str, object]) -> None:
@@ -130,7 +168,7 @@ def make_request(
     memory: int | None,
     servers: str | None,
     gpu_class: str,
-    hours: float | None,
+    seconds: int | None,
     mode: str,
     apart: bool = False,
     where: Literal["client", "server"] = "client",
@@ -140,7 +178,6 @@ def make_request(
         raise LeaseError("-p and -m both set the size of a part; give one of them")
     if part is not None:
         parse_part(part)  # what is no part is refused before Slurm is asked
-    seconds = _seconds(hours)
     named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
     if not re.fullmatch(r"[\w.-]*", gpu_class):
         raise LeaseError(f"--class {gpu_class!r}: not the name of a class; toolkit gpus lists them")

@@ -54,15 +54,13 @@ def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Any:
 
 
 def request(
-    inventory: Path | None, server: str, client: str, user: str, count: int, part: str | None, hours: float
+    inventory: Path | None, server: str, client: str, user: str, count: int, part: str | None, seconds: int
 ) -> str:
     """Start an instance on `server` for `user` on `client`; the sentence to print."""
     if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
         raise LeaseError(f"--user {user}: not a user's name")
     if count < 1:
         raise LeaseError(f"-n {count}: request at least 1 GPU")
-    if not 0 < hours <= 24 * 366:
-        raise LeaseError(f"--hours {hours:g}: give a time above 0 and up to a year")
     node, machine = _node(inventory, server), _node(inventory, client)
     conf = json.loads(_ssh(node, f"sudo -n cat {SERVER_CONF}"))
     route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(conf['address'])}"))
@@ -72,7 +70,7 @@ def request(
         "part": part or "1",
         "clients": clients,
         "host": client.split(".")[0][:64],
-        "seconds": max(round(hours * 3600), 1),
+        "seconds": seconds,
     }
     endpoint = _ask(node, ["start"], json.dumps(wanted))
     what, rounding = endpoint.pop("what"), endpoint.pop("rounding")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import click
 
+from toolkit.commands.lease_shared import grace_type
 from toolkit.commands.options import inventory_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -24,7 +25,13 @@ key_options = (
     click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Sign the addendum with this key."),
     click.option("--as", "who", metavar='"NAME, COMPANY"', help="Who signs."),
 )
-grace_option = click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
+grace_option = click.option(
+    "--grace",
+    "grace_s",
+    type=grace_type,
+    metavar="TIME",
+    help="Take leases there back; their programs are notified so long before, as 10m. A number alone is seconds.",
+)
 
 
 def say(words: str) -> None:
@@ -63,7 +70,7 @@ def node() -> None:
     \b
     toolkit lab up --add gpu3           a node for the lab; of a site it is in the inventory first
     toolkit node add gpu3
-    toolkit node remove gpu1 --grace 600
+    toolkit node remove gpu1 --grace 10m
     toolkit node replace gpu2           the same name, another machine
     """
 
@@ -101,7 +108,6 @@ def replace(newcomer: Newcomer, grace_s: int | None) -> None:
 
 
 def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | None = None) -> None:
-    _grace(grace_s)
     name = newcomer.name
     began = time.monotonic()
     joining = Joining(verb, newcomer, say)
@@ -129,16 +135,10 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
 
     \b
     toolkit node remove gpu1 -i inventories/site
-    toolkit node remove gpu1 -i inventories/site --grace 600
+    toolkit node remove gpu1 -i inventories/site --grace 10m
     """
-    _grace(grace_s)
     leave.remove(name, inventory, grace_s, without_teardown, say)
     say(f"{name} has left the pool")
-
-
-def _grace(grace_s: int | None) -> None:
-    if grace_s is not None and not 0 <= grace_s <= 24 * 3600:
-        raise UsageFault(f"--grace {grace_s}: give seconds, up to a day")
 
 
 def _names(peers: str | None) -> Sequence[str]:

@@ -150,7 +150,7 @@ def run(
     apart: bool,
     servers: str | None,
     gpu_class: str,
-    hours: float | None,
+    seconds: int | None,
     lease: int | None,
     static: str | None,
     signal_name: str | None,
@@ -170,15 +170,16 @@ def run(
     """Run PROGRAM with GPUs of the pool, here or on their server: ask, wait, run, give back.
 
     \b
-    toolkit run -n 1 -- python train.py          one whole GPU
-    toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
-    toolkit run -n 2 -p 0.5 --apart -- …         each on a GPU of its own
-    toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
-    toolkit run --where server -- python x.py    on the GPU server, in this folder, which both have
-    toolkit run --sync . -- python x.py          there, in a copy of this folder, which comes back
-    toolkit run -n 16 -- torchrun train.py       on as many servers as it takes, once on each
-    toolkit run --lease 42 -- python train.py    on a lease that is there
-    toolkit run --signal USR1 -- python train.py when GPUs are taken back: SIGUSR1, then the pool's grace
+    toolkit run -- python train.py                       one whole GPU
+    toolkit run --gpus 2 --part 0.5 -- python train.py   two devices, half a GPU each
+    toolkit run -n 2 -p 0.5 --apart -- …                 the same, each on a GPU of its own
+    toolkit run --memory 4096 -- python serve.py         as large a part as holds 4096 MiB
+    toolkit run --time 90m -- python train.py            at most 90 minutes
+    toolkit run --where server -- python x.py            on the GPU server, in this folder, which both have
+    toolkit run --sync . -- python x.py                  there, in a copy of this folder, which comes back
+    toolkit run --gpus 16 -- torchrun train.py           on as many servers as it takes, once on each
+    toolkit run --lease 42 -- python train.py            on a lease that is there
+    toolkit run --signal USR1 -- python train.py         when GPUs are taken back: SIGUSR1, then the pool's grace
     """
     chosen = running.parse_signal(signal_name) if signal_name is not None else None
     if lease is not None or static is not None:
@@ -198,7 +199,7 @@ def run(
             "--mpi": mpi,
             "--image": image,
         }
-        given |= {"--hours": hours} | ({"--static": static} if lease is not None else {})
+        given |= {"--time": seconds} | ({"--static": static} if lease is not None else {})
         omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
         where = "client"
     host = this_host()
@@ -228,7 +229,7 @@ def run(
         if image is not None:
             found, servers = on_servers(host, image, servers, gpu_class)
             how = replace(how, image=found)
-        request, parts = make_request(host, count, part, None, servers, gpu_class, hours, "run", apart, "server")
+        request, parts = make_request(host, count, part, None, servers, gpu_class, seconds, "run", apart, "server")
         if image is not None and how.start == "once" and request.servers_there > 1:
             raise LeaseError(
                 f"--start once: these are {request.servers_there} servers, and a container reaches no other one; "
@@ -249,7 +250,7 @@ def run(
     elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
     if elsewhere is not None:
         given = dict[str, object](
-            {"--hours": hours, "--class": gpu_class, "--apart": apart, "--lease": lease, "--static": static}
+            {"--time": seconds, "--class": gpu_class, "--apart": apart, "--lease": lease, "--static": static}
         )
         given |= {"--signal": signal_name, "--image": image, "-e": variables}
         omit("the engine here", "runs programs by its own client, which gives out GPUs and knows no leases", given)
@@ -265,7 +266,7 @@ def run(
     ready()
     if lease is not None:
         sys.exit(running.run_on(host, lease, program, say, chosen))
-    request, parts = make_request(host, count, part, memory, servers, gpu_class, hours, "run", apart)
+    request, parts = make_request(host, count, part, memory, servers, gpu_class, seconds, "run", apart)
     running.check_servers(host, request.count if request.spread else len(parts))
     if told:
         say(told)

@@ -15,9 +15,9 @@ def cli() -> None:
     """Use the pool's GPUs from this machine.
 
     \b
-    toolkit gpus                              what there is, and who has it
-    toolkit run -n 2 -p 0.5 -- python x.py    two halves for one program
-    toolkit lease request -n 4 --hours 2      GPUs for longer
+    toolkit gpus                                       what there is, and who has it
+    toolkit run --gpus 2 --part 0.5 -- python x.py     two halves for one program
+    toolkit lease request --gpus 4 --time 2h           GPUs for longer
     """
 
 
