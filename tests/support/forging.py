@@ -42,7 +42,9 @@ def forged(run: Path, key: Path) -> Statement:
 
 
 def signed_anew(run: Path, key: Path, **changes: Any) -> Statement:
-    """Manifest and statement of the files as they are now, signed by plain ssh-keygen; no other signature stays."""
+    """Manifest and statement of the files as they are now, signed by plain ssh-keygen; no other signature stays, and no
+    certificate.
+    """
     from validation.load import load_json
     from validation.model import VerdictDoc
 
@@ -57,6 +59,7 @@ def signed_anew(run: Path, key: Path, **changes: Any) -> Statement:
         outcome=verdict.outcome,
         headline=verdict.line,
         profile=profile_words(verdict),
+        certificate=(),
     )
     found = ssh.read_key(key)
     said = replace(said, **{"key": f"{found.fingerprint} ({found.kind})", **changes})

@@ -57,7 +57,9 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     for note in signed.notes:
         click.echo(f"note: {note}", err=True)
     if as_json:
-        click.echo(json.dumps({"run_dir": str(run_dir), "signed": str(signed.path), **asdict(statement)}))
+        certificate = None if signed.certificate is None else str(signed.certificate)
+        said = {**asdict(statement), "certificate": certificate}
+        click.echo(json.dumps({"run_dir": str(run_dir), "signed": str(signed.path), **said}))
         return
     click.echo(statement.headline)
     click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")
@@ -65,3 +67,5 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     for file in statement.allowed:
         click.echo(f"kept although it may contain a secret: {file}")
     click.echo(str(signed.path))
+    if signed.certificate is not None:
+        click.echo(f"certificate: {signed.certificate}")

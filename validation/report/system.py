@@ -159,7 +159,7 @@ def _node_row(node: Node, measured: bool) -> NodeRow:
     )
 
 
-def _found(documents: RunDocuments) -> dict[str, NodeFacts]:
+def found_facts(documents: RunDocuments) -> dict[str, NodeFacts]:
     """Node -> its facts, of the nodes that answered."""
     found: dict[str, NodeFacts] = {}
     latest = documents.latest
@@ -181,7 +181,7 @@ def fact_texts(documents: RunDocuments) -> dict[str, dict[str, str]]:
     """Node -> fact -> its value as text, of the nodes that answered. What nobody looked at is left out."""
     return {
         name: {key: _text(value) for key, value in facts if key != "type" and value is not None and _has_words(value)}
-        for name, facts in _found(documents).items()
+        for name, facts in found_facts(documents).items()
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from validation.load import load_json, read_bytes, read_source
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files
-from validation.report.documents import read_run
+from validation.report.documents import RunDocuments, read_run
 from validation.report.formats import FILES, make
 from validation.report.pdf_record import NAME, PdfRecord, record_of
 from validation.rules import Rules
@@ -23,14 +23,19 @@ _LOOK = "verify where these are installed, or read report.html in its place"
 class Again:
     """`faults`: one line for each file that does not follow from the data. `same`: reports that are byte for byte what
     is made from the data now. `unchecked`: what could not be made here to compare, and why. `notes`: that, and what is
-    not there. `rules`: whose rules the run is of.
+    not there. `rules`: whose rules the run is of. `documents`: what the reports were made of.
     """
 
     faults: tuple[str, ...]
     same: tuple[str, ...]
     unchecked: tuple[str, ...]
     notes: tuple[str, ...]
-    rules: Rules
+    documents: RunDocuments
+
+    @property
+    def rules(self) -> Rules:
+        """Of the documents."""
+        return self.documents.rules
 
 
 def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
@@ -77,7 +82,7 @@ def made_again(run: Path | RunFiles, pdf: bool = True) -> Again:
                 f"{path.name}: is not what the data of the run give; it was edited, or made by another release"
             )
     notes = [*unchecked, *(f"{file}: is not there" for name, file in FILES.items() if name not in here)]
-    return Again(tuple(faults), tuple(same), tuple(unchecked), tuple(notes), documents.rules)
+    return Again(tuple(faults), tuple(same), tuple(unchecked), tuple(notes), documents)
 
 
 def _pdf(folder: Path, stands: bytes, made: bytes, follows: bool) -> tuple[list[str], list[str]]:
@@ -85,19 +90,28 @@ def _pdf(folder: Path, stands: bytes, made: bytes, follows: bool) -> tuple[list[
 
     `follows`: whether the HTML, which is of the same text, is what the data give.
     """
-    name, here = FILES["pdf"], record_of(made)
-    if not (folder / NAME).exists():
+    return pdf_faults(folder, FILES["pdf"], NAME, stands, made, follows)
+
+
+def pdf_faults(
+    folder: Path, name: str, record: str, stands: bytes, made: bytes, follows: bool
+) -> tuple[list[str], list[str]]:
+    """(what is wrong, what could not be checked) with the PDF `name`, whose making the file `record` tells, beside the
+    one that was made here. `follows`: whether what is said in it is what the data give, as far as that is known.
+    """
+    here = record_of(made)
+    if not (folder / record).exists():
         if stands == made:
             return [], []
-        return [], [f"{name}: differs from the one made here, and no {NAME} says by which fonts it was made; {_LOOK}"]
-    said = load_json(read_source(folder / NAME), PdfRecord)
+        return [], [f"{name}: differs from the one made here, and no {record} says by which fonts it was made; {_LOOK}"]
+    said = load_json(read_source(folder / record), PdfRecord)
     if said.pdf_sha256 != hashlib.sha256(stands).hexdigest():
-        return [f"{NAME}: speaks of another {name} than the one that is there"], []
+        return [f"{record}: speaks of another {name} than the one that is there"], []
     if here is None:
         return [], [f"{name}: with what it is made here is not known; {_LOOK}"]
     missing = said.missing_here(here)
     if stands == made:
-        words = f"{NAME}: names other parts than those that make the same {name} here"
+        words = f"{record}: names other parts than those that make the same {name} here"
         return [], [f"{words}: {'; '.join(missing)}" if missing else words] if said != here else []
     if not missing:
         return [f"{name}: is not what the data of the run give, by the same fonts and libraries; it was edited"], []

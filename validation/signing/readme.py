@@ -18,7 +18,7 @@ Run {run}, site {site}. Begin with report.pdf or report.html. Data: report.json,
 
 Check it, in this folder, with nothing but coreutils and OpenSSH 8.2 or newer. Silence of the first: nothing changed.
   sha256sum -c --quiet {manifest}
-Each {signatures}/NN-NAME.txt says who signed what and when. For each of them:
+Each {signatures}/NN-NAME.txt says who signed what and when, NN-NAME-certificate.pdf is that as a page. For each:
   S={signatures}/NN-NAME.txt; N={namespace}
   sha256sum -c $S
   ssh-keygen -Y check-novalidate -n $N -s $S.sig < $S

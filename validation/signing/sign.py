@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,22 +16,28 @@ from validation.model import RunInfo, VerdictDoc
 from validation.release import release
 from validation.report import pdf_record
 from validation.report.formats import FILES
+from validation.report.unavailable import Unavailable
 from validation.rules import Rules
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import Again, judged_again, made_again
+from validation.signing.certificate import Certificate, certificate
 from validation.signing.manifest import compare, make_manifest, read_manifest
 from validation.signing.readme import README, readme_text
 from validation.signing.secrets import refuse_secrets
+from validation.signing.signatures import certificate_faults
 from validation.signing.statement import Statement, file_name, one_line, profile_words, read_statement, utc_text
 
 
 @dataclass(frozen=True)
 class Signed:
-    """A signature: the statement, where it stands, and notes on what could not be compared."""
+    """A signature: the statement, where it and its certificate stand (None where none could be made), and notes on
+    what could not be compared.
+    """
 
     statement: Statement
     path: Path
+    certificate: Path | None
     notes: tuple[str, ...]
 
 
@@ -124,11 +131,19 @@ def sign_run(
         allowed=kept,
         rules=one_line(again.rules.line()),
     )
+    notes, made = () if first else again.notes, None
+    try:
+        made = certificate(again.documents, [*earlier, statement])
+    except Unavailable as fault:
+        notes = (*notes, f"no certificate of this signature: {fault}")
+    if made is not None:
+        sums = tuple((name, hashlib.sha256(content).hexdigest()) for name, content in (made.pdf, made.record))
+        statement = dataclasses.replace(statement, certificate=sums)
     text = statement.text().encode()
     signature = ssh.sign(key, statement.namespace, text)
     path = run_dir / SIGNATURES / file_name(len(earlier) + 1, name)
-    _place(path, text, signature, statement)
-    return Signed(statement, path, () if first else again.notes)
+    _place(path, text, signature, statement, made)
+    return Signed(statement, path, run_dir / made.pdf[0] if made else None, notes)
 
 
 def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:
@@ -137,6 +152,11 @@ def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:
     words = difference.words()
     if any(statement.manifest_sha256 != manifest for statement in earlier):
         words.insert(0, f"{MANIFEST}: is not the one that was signed")
+    for path, statement in zip(signature_files(run_dir), earlier, strict=True):
+        words += certificate_faults(run_dir, statement.certificate)
+        done = ssh.check(path.read_bytes(), path.with_name(f"{path.name}.sig"), statement.namespace)
+        if not done.good or done.fingerprint not in statement.key.split():
+            words.append(f"{SIGNATURES}/{path.name}: its signature is not good: {done.why}")
     if words:
         shown = "".join(f"\n  {line}" for line in words[:20]) + (
             f"\n  and {len(words) - 20} more" if words[20:] else ""
@@ -147,22 +167,26 @@ def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:
         )
 
 
-def _place(path: Path, text: bytes, signature: bytes, statement: Statement) -> None:
-    """Both files or neither: the signature comes last, and until then the run does not count as signed."""
+def _place(path: Path, text: bytes, signature: bytes, statement: Statement, made: Certificate | None) -> None:
+    """All files or none: the signature comes last, and until then the run does not count as signed."""
     sig = path.with_name(f"{path.name}.sig")
+    beside = [(path.parents[1] / name, content) for name, content in (made.pdf, made.record)] if made else []
     try:
         path.parent.mkdir(exist_ok=True)
-        replace(path, text)
+        for file, content in (*beside, (path, text)):
+            replace(file, content)
         part = path.with_name(f".{sig.name}.part")
         part.write_bytes(signature)
         done = ssh.check(text, part, statement.namespace)
         if not done.good or done.fingerprint not in statement.key.split():
             part.unlink()
-            path.unlink()
+            for file in (path, *(file for file, _ in beside)):
+                file.unlink()
             raise ConfigError(f"{path.name}: the signature was not made with the key named: {done.why}")
         part.replace(sig)
         flush_folder(path.parent)
     except OSError as fault:
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+            for file in (path, *(file for file, _ in beside)):
+                file.unlink(missing_ok=True)
         raise ConfigError(f"{path}: cannot be written: {fault.strerror or fault}; make room") from None

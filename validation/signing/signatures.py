@@ -14,7 +14,7 @@ from validation.load import ConfigError, read_bytes
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.manifest import file_sha256
-from validation.signing.statement import Statement, file_name, read_statement
+from validation.signing.statement import Statement, certificate_names, file_name, read_statement
 
 SignatureState = Literal["trusted", "intact", "bad"]
 
@@ -37,6 +37,7 @@ class SignatureCheck:
     toolkit: str | None = None
     rules: str | None = None
     allowed: tuple[str, ...] = ()
+    certificate: str | None = None
 
 
 MAX_BYTES = 1 << 20
@@ -117,7 +118,8 @@ def check_signatures(
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
     names = [name for name in names if not name.startswith(".")]
     statements = [n for n in names if n.endswith(".txt") and f"{n}.sig" in names]
-    paired = {*statements, *(f"{n}.sig" for n in statements)}
+    certified = [file.rpartition("/")[2] for name in statements[:MOST] for file in certificate_names(name)]
+    paired = {*statements, *(f"{n}.sig" for n in statements), *certified}
     faults = [f"{SIGNATURES}/{name}: is no pair of statement and signature" for name in names if name not in paired]
     numbers = [name.partition("-")[0][:_NUMBER] for name in statements]
     if numbers != [f"{n:02d}" for n in range(1, len(numbers) + 1)]:
@@ -126,22 +128,45 @@ def check_signatures(
     if len(statements) > MOST:
         faults.append(f"{SIGNATURES}/: {len(statements)} signatures; the first {MOST} were looked at, no run has more")
         statements = statements[:MOST]
-    return _persons([_signature(run_dir, name, is_, allowed_signers, ran, now) for name in statements]), faults
+    checks = []
+    for name in statements:
+        check, said = _signature(run_dir, name, is_, allowed_signers, ran, now)
+        checks.append(check)
+        sums = said.certificate if said is not None else ()
+        faults += certificate_faults(run_dir, sums)
+        unsaid = [file for file in certificate_names(name) if file not in dict(sums)]
+        faults += [f"{file}: its statement names no certificate" for file in unsaid if file.rpartition("/")[2] in names]
+    return _persons(checks), faults
+
+
+def certificate_faults(run_dir: Path, sums: Iterable[tuple[str, str]]) -> list[str]:
+    """Where the files of a certificate, (name, SHA-256), are not those that were signed."""
+    found = []
+    for name, sha256 in sums:
+        path = run_dir / name
+        if not path.exists() and not path.is_symlink():
+            found.append(f"{name}: missing, though its statement names it")
+        elif path.is_symlink() or not path.is_file():
+            found.append(f"{name}: is not an ordinary file")
+        elif file_sha256(path) != sha256:
+            found.append(f"{name}: changed since it was signed")
+    return found
 
 
 def _signature(
     run_dir: Path, name: str, is_: Mapping[str, str | None], allowed_signers: Path | None, ran: Span, now: datetime
-) -> SignatureCheck:
+) -> tuple[SignatureCheck, Statement | None]:
+    """What is found of a signature, and its statement where that can be read."""
     file = f"{SIGNATURES}/{name}"
     path = run_dir / SIGNATURES / name
     signature = path.with_name(f"{name}.sig")
     if any(p.is_symlink() or not p.is_file() for p in (path, signature)):
-        return SignatureCheck(file, "bad", "is not an ordinary file")
+        return SignatureCheck(file, "bad", "is not an ordinary file"), None
     try:
         content, whole = read_bytes(path, MAX_BYTES), ssh.whole(read_bytes(signature, MAX_BYTES))
         statement = read_statement(content.decode(), file)
     except (ConfigError, UnicodeDecodeError):
-        return SignatureCheck(file, "bad", "is not a statement of this toolkit, or its text was changed")
+        return SignatureCheck(file, "bad", "is not a statement of this toolkit, or its text was changed"), None
     if allowed_signers is None:
         checked = ssh.check(content, signature, statement.namespace)
     else:
@@ -154,7 +179,7 @@ def _signature(
         *_times(statement, ran, now),
     ]
     state: SignatureState = "bad" if wrong else "intact" if allowed_signers is None else "trusted"
-    return SignatureCheck(
+    check = SignatureCheck(
         file=file,
         state=state,
         why="; ".join(wrong) or checked.why,
@@ -167,7 +192,9 @@ def _signature(
         toolkit=statement.toolkit,
         rules=statement.rules or None,
         allowed=statement.allowed,
+        certificate=statement.certificate[0][0] if statement.certificate else None,
     )
+    return check, statement
 
 
 def _contradictions(
@@ -185,6 +212,8 @@ def _contradictions(
     number = name.partition("-")[0]
     if not number.isdecimal() or name != file_name(int(number), said.name):
         yield f"its file is not named as one of {said.name} is"
+    if said.certificate and tuple(file for file, _ in said.certificate) != certificate_names(name):
+        yield "its statement names the certificate of another signature"
     for what, value in is_.items():
         stated = getattr(said, what.replace("-", "_"))
         if value is not None and stated != value:

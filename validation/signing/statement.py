@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 
 from validation.load import ConfigError
 from validation.model import SignOff, VerdictDoc
-from validation.signing import MANIFEST
+from validation.signing import MANIFEST, SIGNATURES
 from validation.visible import hidden
 
 NAMESPACES: dict[SignOff, str] = {
@@ -44,7 +44,12 @@ _KEYS = (
     "time",
     "key",
 )
+_CERTIFIED = "The certificate of this signature, and what it was made with:"
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
+_CERTIFICATE = re.compile(
+    rf"^([0-9a-f]{{64}})  ({re.escape(SIGNATURES)}/[0-9]{{2,}}-[a-z0-9-]{{1,40}}-certificate\.(?:pdf|json))$",
+    re.MULTILINE,
+)
 _WIDTH = 10
 MOST = 200
 """Characters of a name, a company or a release, at most. Project default."""
@@ -55,7 +60,8 @@ class Statement:
     """What somebody signs. `time` is UTC (2026-11-21T12:00:00Z) by the signer's clock, `key` its fingerprint.
 
     `allowed` names files that were kept although something in them looks like a secret. `rules`: whose rules the run
-    was judged by, with their hash; earlier releases did not say it.
+    was judged by, with their hash; earlier releases did not say it. `certificate`: (name, SHA-256) of the certificate
+    of this signature and of what it was made with; empty where none could be made.
     """
 
     run: str
@@ -73,6 +79,7 @@ class Statement:
     manifest_sha256: str
     allowed: tuple[str, ...] = ()
     rules: str = ""
+    certificate: tuple[tuple[str, str], ...] = ()
 
     @property
     def namespace(self) -> str:
@@ -93,7 +100,10 @@ class Statement:
         lines += [f"{'rules:':<{_WIDTH}} {self.rules}"] if self.rules else []
         lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
         lines += ["", "The hash of the manifest, which holds the hash of every file; check with: sha256sum -c"]
-        return "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
+        text = "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
+        if self.certificate:
+            text += f"# {_CERTIFIED}\n" + "".join(f"{sha256}  {name}\n" for name, sha256 in self.certificate)
+        return text
 
 
 def profile_words(verdict: VerdictDoc) -> str:
@@ -123,6 +133,12 @@ def file_name(number: int, name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40] or "signer"
     return f"{number:02d}-{slug}.txt"
+
+
+def certificate_names(statement: str) -> tuple[str, str]:
+    """Of the certificate that belongs to the statement in the file `statement`, and of the record of its making."""
+    begin = f"{SIGNATURES}/{statement.removesuffix('.txt')}-certificate"
+    return f"{begin}.pdf", f"{begin}.json"
 
 
 def read_statement(text: str, where: str) -> Statement:
@@ -156,6 +172,7 @@ def read_statement(text: str, where: str) -> Statement:
         manifest_sha256=sum_.group(1),
         allowed=tuple(allowed),
         rules=rules,
+        certificate=tuple((name, sha256) for sha256, name in _CERTIFICATE.findall(text)),
     )
     if statement.text() != text:
         raise fault

@@ -20,8 +20,9 @@ from validation.rooms import room as private
 from validation.rules import Rules
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST
-from validation.signing.again import judged_again, made_again
+from validation.signing.again import Again, judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
+from validation.signing.certified import certified_again
 from validation.signing.forms import odd_forms, own_words
 from validation.signing.manifest import Difference, compare, entries, read_manifest, unnamed
 from validation.signing.planned import planned_again
@@ -215,6 +216,7 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
         found.unchecked += again.unchecked
         found.notes += [note for note in again.notes if note not in again.unchecked]
         found.made_again = again.same
+        _certificates(run_dir, again, found)
         _rules(again.rules, agreed, found)
         _readme(run, verdict, again.rules, other, found)
         if not same_rules(run.info, release()):
@@ -227,6 +229,24 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
         found.unchecked += earlier(run_dir, names, again.rules)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
+
+
+def _certificates(run_dir: Path, again: Again, found: Verification) -> None:
+    """Each certificate once more, of the run and the statements up to its own."""
+    if any(check.state == "bad" and check.name is None for check in found.signatures):
+        return  # a statement that cannot be read
+    found.notes += [
+        f"{check.file}: has no certificate; none could be made where it was signed"
+        for check in found.signatures
+        if check.certificate is None and check.toolkit == release()
+    ]
+    for check, faults, unchecked in certified_again(run_dir, again):
+        if check.toolkit != release():
+            faults, unchecked = [], [*faults, *unchecked]
+        found.faults += faults
+        found.unchecked += unchecked
+        if not faults and not unchecked:
+            found.made_again += (check.certificate[0][0],)
 
 
 def _rules(rules: Rules, agreed: str | None, found: Verification) -> None:
