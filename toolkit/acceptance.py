@@ -20,6 +20,7 @@ from validation.baseline import NAME as BASELINE
 from validation.catalogue import load_criteria, read_criteria
 from validation.checked import known
 from validation.consistency import check_documents, known_evidence
+from validation.counting import number_of
 from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
@@ -75,7 +76,9 @@ async def reach(launcher: Launcher, nodes: Collection[Node]) -> None:
     troubles = await launcher.connect(list(nodes))
     if troubles:
         lines = "\n".join(f"  {name}: {why}" for name, why in sorted(troubles.items()))
-        raise UsageFault(f"{len(troubles)} of {len(nodes)} nodes cannot be used; nothing was measured:\n{lines}")
+        raise UsageFault(
+            f"{len(troubles)} of {number_of(len(nodes), 'node')} cannot be used; nothing was measured:\n{lines}"
+        )
 
 
 async def _ports(launcher: Launcher, node: Node) -> Ports | str:
@@ -156,7 +159,8 @@ async def refuse_without_rdma(
     if foreign:
         near = ", ".join(_fabrics_over(fabric.link_layer == "InfiniBand"))
         raise UsageFault(
-            f"fabric {fabric.name} is {fabric.link_layer}, which the ports of {len(foreign)} of {len(nodes)} nodes are "
+            f"fabric {fabric.name} is {fabric.link_layer}, which the ports of {len(foreign)} of "
+            f"{number_of(len(nodes), 'node')} are "
             "not; nothing was measured:\n" + "\n".join(foreign) + "\n"
             f"  what to do: validate these ports as what they are: --fabric {near}; or set the ports' link type to "
             f"{fabric.link_layer} (mlxconfig, LINK_TYPE)"
@@ -166,7 +170,8 @@ async def refuse_without_rdma(
     ]
     if bad:
         raise UsageFault(
-            f"fabric {fabric.name} runs over RDMA ({fabric.transport}), which {len(bad)} of {len(nodes)} nodes cannot "
+            f"fabric {fabric.name} runs over RDMA ({fabric.transport}), which {len(bad)} of "
+            f"{number_of(len(nodes), 'node')} cannot "
             "do; nothing was measured:\n" + "\n".join(bad) + "\n"
             "  what to do: install the adapter and its driver there (ls /sys/class/infiniband, rdma link show), "
             "correct fabric_ports in the inventory (rdma: false for a port that carries TCP only), or validate these "

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory_lines import locate
+from validation.counting import be, number_of
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError, read_source
@@ -96,14 +97,18 @@ def up_front(
     if profile is None:
         owed = tuple(c for c in criteria if c.required and (c.applies is None or c.applies.to(fabric)))
         said = [
-            f"no acceptance profile was chosen, so everything required is owed: {len(owed)} criteria; what was agreed "
+            f"no acceptance profile was chosen, so everything required is owed: "
+            f"{number_of(len(owed), 'criterion')}; what was agreed "
             "with the customer is chosen by --profile or the inventory (toolkit profiles)"
         ]
     else:
         owed = profile.owed_on(criteria, fabric)
         if not owed:
             raise UsageFault(f"profile {profile.name} owes nothing on fabric {fabric.name}; choose another")
-        said = [f"acceptance profile {profile.name}, chosen by {agreement.chosen}: {len(owed)} criteria are owed"]
+        said = [
+            f"acceptance profile {profile.name}, chosen by {agreement.chosen}: "
+            f"{number_of(len(owed), 'criterion')} {be(len(owed))} owed"
+        ]
     waived = {w.criterion for w in agreement.waivers if w.subject is None}
     unpaid = [c for c in owed if c.id not in waived]
     holes = {

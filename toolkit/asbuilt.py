@@ -13,6 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from validation.checks import tag_of
+from validation.counting import number_of
 from validation.execute import Launcher
 from validation.execute.measure import Taken, take
 from validation.facts import AsBuiltFacts, CheckOutcome
@@ -92,7 +93,7 @@ def lines(found: Checked, inventory: Path, width: int = 0) -> list[str]:
         return [f"{name}  NOT CHECKED: {found.error}. Next: see that it is on and that ssh reaches it, then: {again}"]
     passed, failed, not_run, beside = map(found.facts.of, ("passed", "failed", "not-run", "not-applicable"))
     word = "FAILED" if failed else "INCOMPLETE" if found.exit_code != Exit.OK else "ok"
-    counted = [f"{len(passed)} checks passed", *([f"{len(failed)} failed"] if failed else [])]
+    counted = [f"{number_of(len(passed), 'check')} passed", *([f"{len(failed)} failed"] if failed else [])]
     counted += [f"{len(not_run)} could not be run"] if not_run else []
     counted += [f"{len(beside)} do not concern it"] if beside else []
     said = [f"{name}  {word}: {', '.join(counted)}"]

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from toolkit.engine import near
 from toolkit.errors import BuildError
+from validation.counting import number_of
 from validation.model import Found, Node, Port, SshTarget, Topology
 from validation.probes import gpulibs, pcie, virtualisation
 from validation.probes.rdma_ports_sysfs import represented
@@ -173,7 +174,7 @@ def gpu_trouble(gpus: Sequence[str], sysfs: Path = SYSFS, proc: Path = PROC, dev
         return f"no NVIDIA driver: {whose}; install the driver, or load it: modprobe nvidia"
     known = len(list((proc / "driver" / "nvidia" / "gpus").glob("*")))
     if known < len(gpus):
-        return f"the NVIDIA driver has {known} of {len(gpus)} GPUs; look at dmesg for NVRM and Xid"
+        return f"the NVIDIA driver has {known} of {number_of(len(gpus), 'GPU')}; look at dmesg for NVRM and Xid"
     return file_trouble(len(gpus), dev)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
+from validation.counting import number_of
 from validation.model import VerdictDoc
 from validation.otherwise import Rejudged, RuleChange, judge_otherwise, rules_of
 from validation.runfiles import RUN, VERDICT
@@ -37,7 +38,7 @@ class Made:
         lines += [f"note: {note}" for note in told.notes]
         for change in sorted(told.changes, key=lambda c: not c.decided):
             lines += ["", *_told(change)]
-        lines += ["", f"the same: {told.same} criteria"]
+        lines += ["", f"the same: {number_of(told.same, 'criterion')}"]
         return "\n".join(lines) + "\n"
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from validation.analysis.narrow import Job, Narrowing, Outcome
+from validation.counting import number_of
 
 PLACES = ("{nodes}", "{count}", "{hostfile}")
 """What is put into the command's words: names with commas between them, how many, a file with one on each line."""
@@ -60,7 +61,7 @@ class Runner:
         number = 0
         while jobs := narrowing.jobs():
             number += 1
-            self.say(f"round {number}: {len(jobs)} jobs")
+            self.say(f"round {number}: {number_of(len(jobs), 'job')}")
             narrowing.tell(self._round(jobs))
         return narrowing.outcome()
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from toolkit.inventory_lines import locate
 from toolkit.lease import SHARDS_PER_GPU
+from validation.counting import number_of
 from validation.load import ConfigError, load_yaml
 from validation.model_base import explain
 
@@ -49,7 +50,7 @@ def shards(number: Fraction, per_gpu: int = SHARDS_PER_GPU) -> int:
     whole = number * per_gpu
     if whole.denominator != 1:
         raise ValueError(
-            f"{number} GPU is {float(whole):g} of the {per_gpu} parts that a GPU is counted in; "
+            f"{number} GPU is {float(whole):g} of the {number_of(per_gpu, 'part')} that a GPU is counted in; "
             f"the nearest that can be kept are {Fraction(int(whole), per_gpu)} and {Fraction(int(whole) + 1, per_gpu)}"
         )
     return int(whole)

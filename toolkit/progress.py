@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from toolkit.streams import console
+from validation.counting import number_of
 from validation.kinds import FIRST, KINDS
 from validation.model import Measurement, Plan, Result
 
@@ -37,7 +38,7 @@ def where(m: Measurement) -> str:
     """`gpu1/fab0>gpu2/fab0`, or the nodes."""
     if len(m.endpoints) > 2:
         first, count = m.endpoints[0], len(m.endpoints) - 1
-        return f"{count} ports>{first}" if m.kind == "incast" else f"{first} and {count} others"
+        return f"{number_of(count, 'port')}>{first}" if m.kind == "incast" else f"{first} and {count} others"
     if m.endpoints:
         return ">".join(str(e) for e in m.endpoints)
     label = f"{m.params['label']} on " if "label" in m.params else ""
@@ -133,7 +134,10 @@ class ProgressLines:
         self.total = len(plan.measurements)
         self.done = len([m for m in plan.measurements if m.id in done])
         kept = f", {self.done} of them finished earlier" if self.done else ""
-        self.said(f"{self.total} measurements in {len(plan.rounds)} rounds{kept}, about {duration(self.clock.left_s)}")
+        self.said(
+            f"{number_of(self.total, 'measurement')} in {number_of(len(plan.rounds), 'round')}{kept}, about "
+            f"{duration(self.clock.left_s)}"
+        )
 
     def started(self, m: Measurement) -> None:
         """Nothing: a line is printed when there is something to say."""

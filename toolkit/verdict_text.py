@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from validation.again import MAX_ATTEMPTS, budget_s
+from validation.counting import number_of
 from validation.kinds import KINDS
 from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
 from validation.outline import Outline
@@ -35,7 +36,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     console.print()
     console.print(Text(verdict.line, style=_OUTCOMES[verdict.outcome]))
     where = f"fabric {verdict.fabric}" if info.inventory else "this machine by itself"
-    console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, {where}"))
+    console.print(Text(f"{verdict.measured} of {number_of(verdict.planned, 'planned measurement')} taken, {where}"))
     console.print(Text(_owed(verdict)))
     for waiver in (w for w in verdict.waivers if w.covered):
         for_ = f" for {waiver.subject}" if waiver.subject else ""
@@ -55,7 +56,9 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     for words, count in Counter(_SUMMARISED[c.reason_code] for c in unmeasured).items():
         owed = sum(c.owed for c in unmeasured if _SUMMARISED[c.reason_code] == words)
         of_them = f" ({owed} owed)" if info.inventory else ""
-        console.print(Text(f"not measured: {count} criteria{of_them}, {words}; the report lists them", style="dim"))
+        console.print(
+            Text(f"not measured: {number_of(count, 'criterion')}{of_them}, {words}; the report lists them", style="dim")
+        )
     for finding in verdict.findings:
         console.print()
         console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
@@ -78,8 +81,8 @@ def _owed(verdict: VerdictDoc) -> str:
     if verdict.profile is None and not count:
         return "no inventory declares this machine: nothing is owed, and nothing is accepted"
     if verdict.profile is None:
-        return f"no acceptance profile: everything required is owed, {count} criteria"
-    return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {count} criteria owed"
+        return f"no acceptance profile: everything required is owed, {number_of(count, 'criterion')}"
+    return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {number_of(count, 'criterion')} owed"
 
 
 def print_plan(console: Console, plan: Plan, duration: str) -> None:
@@ -97,7 +100,12 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
     for left in plan.left_out:
         console.print(Text(f"left out: {left.why}"))
     console.print()
-    console.print(Text(f"{len(plan.measurements)} measurements in {len(plan.rounds)} rounds, about {duration}"))
+    console.print(
+        Text(
+            f"{number_of(len(plan.measurements), 'measurement')} in {number_of(len(plan.rounds), 'round')}, "
+            f"about {duration}"
+        )
+    )
     for suite in plan.suites:
         mine = [m for m in plan.measurements if m.suite == suite and m.kind in KINDS and not KINDS[m.kind].once]
         if mine:
@@ -126,9 +134,10 @@ def print_outline(console: Console, outline: Outline, duration: Callable[[float]
     beside = outline.predicted_s - outline.measuring_s
     console.print(
         Text(
-            f"{outline.nodes} nodes, {outline.ports} fabric ports: {outline.measurements} measurements in "
-            f"{outline.rounds} rounds, predicted {duration(outline.predicted_s)} without repeats; of it "
-            f"{duration(beside)} are this machine's own work on {outline.cores} cores"
+            f"{number_of(outline.nodes, 'node')}, {number_of(outline.ports, 'fabric port')}: "
+            f"{number_of(outline.measurements, 'measurement')} in "
+            f"{number_of(outline.rounds, 'round')}, predicted {duration(outline.predicted_s)} without repeats; of it "
+            f"{duration(beside)} are this machine's own work on {number_of(outline.cores, 'core')}"
         )
     )
     console.print(Text("This is a plan and NOT a verdict: no node was touched and nothing was measured.", style="bold"))

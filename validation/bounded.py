@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from validation.counting import number_of
 from validation.errors import ToolkitError
 
 MIB = 1 << 20
@@ -47,7 +48,7 @@ class TooMuch(ToolkitError):
 
 def size(number: int) -> str:
     """`64 MiB`, of a bound."""
-    return f"{number / MIB:g} MiB" if number >= MIB else f"{number} bytes"
+    return f"{number / MIB:g} MiB" if number >= MIB else number_of(number, "byte")
 
 
 def run(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from validation.counting import number_of
 from validation.model import Bound, LabLink
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def bounds_of(fabric: Fabric, lab_link: LabLink | None = None) -> dict[str, Boun
 
 
 def _equal(metric: str, what: str, name: str, value: int, source: str) -> Bound:
-    line = f"{what} of {name}: {value} bytes ({source})"
+    line = f"{what} of {name}: {number_of(value, 'byte')} ({source})"
     return Bound(metric=metric, unit="bytes", equal=str(value), derivation=(line,), source=source)
 
 
@@ -76,7 +77,8 @@ def _tcp_lines(rate_words: str, rate_gbps: float, mtu: int) -> tuple[float, tupl
     return ceiling, (
         rate_words,
         f"ceiling = {rate_gbps:g} x ({mtu}-{TCP_HEADERS_BYTES})/({mtu}+{ETHERNET_FRAME_BYTES}) = {ceiling:.4g} Gbit/s: "
-        f"a packet of {mtu} bytes carries {mtu - TCP_HEADERS_BYTES} of payload (IPv4 20, TCP 20, timestamps 12) and "
+        f"a packet of {number_of(mtu, 'byte')} carries {mtu - TCP_HEADERS_BYTES} of payload (IPv4 20, TCP "
+        "20, timestamps 12) and "
         f"takes {mtu + ETHERNET_FRAME_BYTES} on the wire (preamble 8, header 14, FCS 4, gap 12)",
         f"a median above {ceiling:.4g} x {CEILING_SLACK} = {ceiling * CEILING_SLACK:.4g} Gbit/s is a fault of the "
         "measurement (0.5 % slack for clocks and interval edges)",
@@ -158,7 +160,7 @@ def _rdma_bandwidth(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
         lines = (
             _line_rate(fabric),
             f"ceiling = {fabric.data_gbps:g} x {mtu}/({mtu}+{wire}){times} = {ways * ceiling:.4g} Gbit/s: a packet of "
-            f"{mtu} bytes takes {wire} more on the wire",
+            f"{number_of(mtu, 'byte')} takes {wire} more on the wire",
             f"tolerance: {share:g} of the line rate ({expectation.source})",
             f"floor = {share:g} x {fabric.line_rate_gbps:g}{times} = {floor:.4g} Gbit/s",
         )
@@ -209,4 +211,4 @@ def rdma_least_us(fabric: Fabric, key: str) -> tuple[float, str]:
     size = max(SMALLEST_FRAME_BYTES if fabric.link_layer == "Ethernet" else 0, fabric.rdma_wire_bytes)
     least = PCI_US + packets * size * 8 / (fabric.data_gbps * 1000)
     of = "a packet" if packets == 1 else "2 packets"
-    return least, f"{PCI_US:g} us of PCI Express and {of} of {size} bytes at {fabric.data_gbps:g} Gbit/s"
+    return least, f"{PCI_US:g} us of PCI Express and {of} of {number_of(size, 'byte')} at {fabric.data_gbps:g} Gbit/s"

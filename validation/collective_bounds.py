@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from validation.counting import number_of
 from validation.model import Bound
 
 NVLINK_GB_S = (
@@ -77,7 +78,10 @@ def ceiling(op: str, at: Layout) -> tuple[float, str] | None:
     b, n, g = at.fabric_gb_s, at.nodes, at.gpus
     if op == "all_to_all":
         value = b / g * (ranks - 1) / (ranks - g)
-        return value, f"({b:g} GB/s of a node's ports / {g} GPUs) x {ranks - 1}/{ranks - g} = {value:.4g} GB/s"
+        return (
+            value,
+            f"({b:g} GB/s of a node's ports / {number_of(g, 'GPU')}) x {ranks - 1}/{ranks - g} = {value:.4g} GB/s",
+        )
     if op == "all_reduce" and at.sharp:
         value = 2 * b * (ranks - 1) / ranks
         return value, f"2 x {b:g} GB/s of a node's ports x {ranks - 1}/{ranks} = {value:.4g} GB/s (switches add up)"

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from validation.counting import number_of
 from validation.model_base import Model
 
 Method = Literal["all pairs", "by rail", "by leaf", "sampled"]
@@ -45,10 +46,10 @@ class Coverage(Model):
     @property
     def extent(self) -> str:
         """How much of it is measured, in words."""
-        leaves = f", {self.leaf_pairs} of {self.leaf_pairs_possible} pairs of leaf switches"
+        leaves = f", {self.leaf_pairs} of {number_of(self.leaf_pairs_possible, 'pair')} of leaf switches"
         return (
-            f"{self.what}, {self.method}: {self.ports_measured} of {self.ports} ports, {self.pairs} of "
-            f"{self.pairs_possible} pairs of ports{leaves if self.leaf_pairs_possible else ''}"
+            f"{self.what}, {self.method}: {self.ports_measured} of {number_of(self.ports, 'port')}, {self.pairs} of "
+            f"{number_of(self.pairs_possible, 'pair')} of ports{leaves if self.leaf_pairs_possible else ''}"
         )
 
     @property

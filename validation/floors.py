@@ -7,6 +7,7 @@ import re
 
 from pydantic import Field, field_validator, model_validator
 
+from validation.counting import number_of
 from validation.model_base import Model
 
 STALE_DAYS = 60
@@ -96,4 +97,6 @@ class Floors(Model):
         if day is None or (day - self.as_of).days <= STALE_DAYS:
             return ""
         age = (day - self.as_of).days
-        return f"the floors are of {self.as_of}, {age} days before the run: later advisories are not in them"
+        return (
+            f"the floors are of {self.as_of}, {number_of(age, 'day')} before the run: later advisories are not in them"
+        )

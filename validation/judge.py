@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from validation.accepted import AcceptedRates
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
@@ -195,7 +196,10 @@ def _headline(
         words = f"failed: {failed}{suspect}"
     elif outcome == "incomplete":
         if missing:
-            words = f"incomplete: {len(missing)} planned measurements have no usable result"
+            words = (
+                f"incomplete: {number_of(len(missing), 'planned measurement')} "
+                f"{'has' if len(missing) == 1 else 'have'} no usable result"
+            )
         else:
             undecided = [v.id for v in verdicts if v.verdict == "not-measured" and v.judgements] or [
                 v.id for v in verdicts if v.verdict == "not-measured" and v.owed

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
+from validation.counting import number_of
 from validation.facts import NodeFacts, NvGpu, PciCard, joined
 
 Groups = tuple[tuple[int, ...], ...]
@@ -90,7 +91,7 @@ def _socket(facts: NodeFacts, card: PciCard) -> int | None:
 
 def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> Iterable[str]:
     if len(gpus) != layout.gpus:
-        yield f"{len(gpus)} GPUs, {layout.gpus} there"
+        yield f"{number_of(len(gpus), 'GPU')}, {layout.gpus} there"
     yield from _moved(facts, gpus, layout)
     for card in gpus:
         if card.link.lanes is not None and card.link.lanes < 16:
@@ -114,7 +115,7 @@ def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> list[st
         socket = _socket(facts, card)
         ports.setdefault((-9 if socket is None else socket, card.root_port), []).append(card)
     if len(sockets) > len(layout.groups):
-        return [f"GPUs on {len(sockets)} sockets, {len(layout.groups)} there"]
+        return [f"GPUs on {number_of(len(sockets), 'socket')}, {len(layout.groups)} there"]
     tried = [_spread(ports, dict(zip(order, layout.groups, strict=True))) for order in permutations(sockets)]
     return min(tried, key=lambda said: sum(map(len, said)))
 

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from validation import bounded
+from validation.counting import number_of
 from validation.errors import ConfigError as ConfigError
 from validation.errors import FormError
 from validation.model import Result
@@ -205,7 +206,9 @@ def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str |
     torn = None
     for number, line in enumerate(lines, start=1):
         if number == len(lines) and not unfinished and not is_json(line):
-            torn = f"{path.name}:{number}: torn last line ({len(line)} bytes, cut in the middle) was dropped"
+            torn = (
+                f"{path.name}:{number}: torn last line ({number_of(len(line), 'byte')}, cut in the middle) was dropped"
+            )
             break
         try:
             result = Result.model_validate_json(line, strict=True)
@@ -221,7 +224,10 @@ def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str |
         results.append(result)
     if unfinished:
         # without its newline the line was never acknowledged, even where it happens to parse
-        torn = f"{path.name}:{len(lines) + 1}: torn last line ({len(unfinished)} bytes without a newline) was dropped"
+        torn = (
+            f"{path.name}:{len(lines) + 1}: torn last line ({number_of(len(unfinished), 'byte')} without "
+            "a newline) was dropped"
+        )
     return results, torn
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, overload
 
 from pydantic import Field, model_validator
 
+from validation.counting import number_of
 from validation.model_base import Model
 from validation.model_judgement import Bound, Judgement, Judgements, Subject
 
@@ -216,7 +217,7 @@ def unpacked(criterion: str, columned: Columned, tables: Sequence[Things], told:
     if len(told) != len(places) or sorted(set(places)) != list(places):
         raise ValueError(f"{criterion}: passed: told: {len(told)} judgements are told one by one, and other places")
     if places and not 0 <= places[0] <= places[-1] < size:
-        raise ValueError(f"{criterion}: passed: told: there are {size} nodes")
+        raise ValueError(f"{criterion}: passed: told: there are {number_of(size, 'node')}")
     value = _numbers("d", columned.value, size, criterion)
     low = value if columned.low is None else _numbers("d", columned.low, size, criterion)
     high = value if columned.high is None else _numbers("d", columned.high, size, criterion)
@@ -245,7 +246,9 @@ def _numbers(code: str, text: str, size: int, criterion: str) -> array[Any]:
     column: array[Any] = array(code)
     column.frombytes(base64.b64decode(text, validate=True))
     if len(column) != size:
-        raise ValueError(f"{criterion}: passed: a column of {len(column)} numbers for {size} nodes")
+        raise ValueError(
+            f"{criterion}: passed: a column of {number_of(len(column), 'number')} for {number_of(size, 'node')}"
+        )
     column = _little(column)
     if code == "d" and not all(map(math.isfinite, column)):
         raise ValueError(f"{criterion}: passed: a number that is none")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from validation.counting import number_of
 from validation.model import Bound, Platform
 
 BYTES_PER_TRANSFER = 8
@@ -22,7 +23,10 @@ class Quantity(NamedTuple):
 def _memory_bandwidth(p: Platform) -> tuple[float, str]:
     sockets, channels, mts = p.sockets or 0, p.memory_channels or 0, p.memory_mts or 0
     value = sockets * channels * mts * BYTES_PER_TRANSFER / 1000
-    words = f"{sockets} sockets x {channels} channels x {mts} MT/s x {BYTES_PER_TRANSFER} bytes = {value:.4g} GB/s"
+    words = (
+        f"{number_of(sockets, 'socket')} x {number_of(channels, 'channel')} x {mts} MT/s x "
+        f"{BYTES_PER_TRANSFER} bytes = {value:.4g} GB/s"
+    )
     return value, words
 
 

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from validation.counting import number_of
 from validation.load import ConfigError, Source, line_of, load_yaml
 from validation.model import Model
 
@@ -53,7 +54,8 @@ class Waiver(Model):
             raise ValueError(f"{expires} lies before the decision ({when}); correct one of the dates")
         if when is not None and (expires - when).days > MAX_DAYS:
             raise ValueError(
-                f"{expires} is {(expires - when).days} days after the decision ({when}), at most {MAX_DAYS} are "
+                f"{expires} is {number_of((expires - when).days, 'day')} after the decision ({when}), at "
+                f"most {MAX_DAYS} are "
                 "allowed; choose an earlier day, or leave the criterion out of the acceptance profile"
             )
         return expires

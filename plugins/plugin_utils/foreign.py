@@ -119,6 +119,11 @@ def slurm_signs(observed: Json, wanted: Json) -> list[str]:
     ]
 
 
+def _running(count: int, who: str) -> str:
+    """So many containers, as a sign."""
+    return f"1 container of {who} that runs" if count == 1 else f"{count} containers of {who} that run"
+
+
 def provisioned(observed: Json) -> bool:
     """Whether a run of the toolkit has brought Slurm or finished here: then the jobs are its own pool's."""
     known = {entry["path"] for entry in observed["foreign"]["files"] if entry["known"]}
@@ -168,15 +173,15 @@ def found(observed: Json, wanted: Json) -> dict[str, list[str]]:
         signs.setdefault("kubernetes" if who == "Kubernetes" else "scheduler", []).append(f"{who} ({', '.join(what)})")
     pods = foreign["containers"].get("k8s.io", 0)
     if pods:
-        signs.setdefault("kubernetes", []).append(f"{pods} containers of Kubernetes that run")
+        signs.setdefault("kubernetes", []).append(_running(pods, "Kubernetes"))
     running = foreign["containers"].get("moby", 0)
     if running and not own and "docker" not in foreign["ledgers"]:
-        signs.setdefault("docker", []).append(f"{running} containers of Docker that run")
+        signs.setdefault("docker", []).append(_running(running, "Docker"))
     if not own and "docker" not in foreign["ledgers"]:
         for space, count in foreign["containers"].items():
             if space not in ("moby", "k8s.io", "plugins.moby"):
                 who = "Podman" if space == "podman" else f"containerd (namespace {space})"
-                signs.setdefault("docker", []).append(f"{count} containers of {who} that run")
+                signs.setdefault("docker", []).append(_running(count, who))
         signs.setdefault("docker", []).extend(f"{path} starts it otherwise" for path in foreign.get("docker") or ())
     if foreign["databases"]["names"] and "slurm" not in foreign["ledgers"]:
         names = ", ".join(foreign["databases"]["names"])

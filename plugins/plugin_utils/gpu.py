@@ -22,6 +22,11 @@ DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers; audio and USB 
 BRIDGE_CLASS = "0x0680"
 
 
+def _gpus(count: int) -> str:
+    """1 GPU, 2 GPUs."""
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
 def gpu_generation(device: str) -> str:
     """Generation of a PCI device id such as '0x1db5'; 'unknown' for one that is newer than the table."""
     number = int(device, 16)
@@ -259,7 +264,7 @@ def driver_health_faults(said: Mapping[str, Any], plan: Mapping[str, Any]) -> li
     blocks = re.split(r"^GPU (?=[0-9A-Fa-f]{8}:)", str(said.get("stdout", "")), flags=re.MULTILINE)[1:]
     faults = []
     if len(blocks) != len(plan["gpus"]):
-        faults.append(f"nvidia-smi sees {len(blocks)} of the {len(plan['gpus'])} GPUs on the PCI bus")
+        faults.append(f"nvidia-smi sees {len(blocks)} of the {_gpus(len(plan['gpus']))} on the PCI bus")
     for block in blocks:
         fabric = re.search(r"^ {4}Fabric\n((?: {8}.*\n?)+)", block, re.MULTILINE)
         mode = re.search(r"^ {4}Persistence Mode .*$", block, re.MULTILINE)

@@ -145,7 +145,9 @@ def _addresses(rule: Rule, hosts: list[Member], path: str) -> list[str]:
         raise RailsError(f"{where}: {fault}") from None
     if len(found) != len(hosts):
         names = f"{hosts[0].name} to {hosts[-1].name}" if hosts else "none"
-        raise RailsError(f"{where}: {len(found)} addresses for {len(hosts)} hosts ({names}); make them as many")
+        some = f"{len(found)} address{'' if len(found) == 1 else 'es'}"
+        of = f"{len(hosts)} host{'' if len(hosts) == 1 else 's'}"
+        raise RailsError(f"{where}: {some} for {of} ({names}); make them as many")
     return found
 
 

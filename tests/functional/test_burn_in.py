@@ -305,7 +305,7 @@ def test_the_command_line_says_what_goes_with_minutes_prints_the_plan_and_stops_
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "0 of 1 measurements are finished" in err
+    assert "0 of 1 measurement are finished" in err
     assert not processes_of("burn-in", "180.0")
 
 

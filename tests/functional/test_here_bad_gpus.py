@@ -197,7 +197,7 @@ def test_a_signal_in_mid_run_leaves_nothing_on_the_gpu(tmp_path: Path, number: s
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "0 of 1 measurements are finished and kept" in err
+    assert "0 of 1 measurement are finished and kept" in err
     assert "Traceback" not in out + err
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in held), 10)
     assert client.run(HELD)[0] == [{}, {}]

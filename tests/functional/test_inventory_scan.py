@@ -23,7 +23,7 @@ from tests.support.sshd import NEEDED, host_line, keygen, serving
 from toolkit.cli import cli
 from toolkit.commands import inventory as command
 from toolkit.inventory import read_inventory
-from toolkit.scan import contact, shipped
+from toolkit.scan import contact, known_hosts, shipped
 from toolkit.scan.answer import Answer, parse
 from validation.model import Topology
 
@@ -298,3 +298,43 @@ def test_a_host_key_of_the_list_decides_without_a_question(folder: Path, tmp_pat
 
 def test_constructed_answers_have_the_shape_of_a_real_one() -> None:
     assert all(isinstance(parse(answer), Answer) for answer in ANSWERS.values())
+
+
+def test_an_inventory_that_names_its_known_hosts_is_scanned_by_them_and_names_each_node_once(
+    folder: Path, known: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As inventories/lab does, whose host keys are beside it and nowhere else."""
+    site = tmp_path / "site"
+    assert init(folder, known, site, listed(tmp_path, *(f"{address},{PORT}" for address in ANSWERS))).exit_code == 0
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))  # where nothing is known
+    strange = toolkit("scan", site, "--key", folder / "user")
+    assert strange.exit_code == 3, strange.output
+    errors = [line for line in strange.stderr.splitlines() if line.startswith("error: ")]
+    assert errors == ["error: head, client1, gpu1, gpu2: its host key was not confirmed; nothing was sent to it"]
+
+    hosts = site / "hosts.yml"
+    words = f"-o UserKnownHostsFile={known} -o StrictHostKeyChecking=yes"
+    hosts.write_text(hosts.read_text().replace("all:\n", f"all:\n  vars:\n    ansible_ssh_common_args: {words}\n", 1))
+    same = toolkit("scan", site, "--key", folder / "user")
+    assert (same.exit_code, same.stdout) == (0, "all 4 nodes are as the inventory says\n"), same.output
+    assert [same.stderr.count(f" {address}:") for address in ANSWERS] == [1, 1, 1, 1]
+    assert not (tmp_path / "home").exists()
+    other = toolkit("scan", site, "--key", folder / "user", "--known-hosts", tmp_path / "empty")
+    assert other.exit_code == 3, "what was asked for goes before what the inventory says"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (("-o", "UserKnownHostsFile=/x/known"), "/x/known"),
+        (("-oUserKnownHostsFile=/x/known",), "/x/known"),
+        (("-o", "userknownhostsfile /x/known"), "/x/known"),
+        (("-o", "UserKnownHostsFile=/dev/null"), None),
+        (("-o", "StrictHostKeyChecking=no"), None),
+        ((), None),
+    ],
+)
+def test_the_known_hosts_of_an_inventory_are_read_from_its_ssh_options(
+    arguments: tuple[str, ...], file: str | None
+) -> None:
+    assert known_hosts.of_inventory(arguments) == (Path(file) if file else None)

@@ -87,7 +87,7 @@ def test_ctrl_c_and_term_end_what_is_running(tmp_path: Path, number: int) -> Non
     [
         (("--nodes", "n1,n2", "--", "true"), "neither {nodes} nor {hostfile}"),
         (("--nodes", "n1,n2", "--", "/no/such/program", "{nodes}"), "cannot be started"),
-        (("--nodes", "n1", "--", "true", "{nodes}"), "1 nodes: there is nothing"),
+        (("--nodes", "n1", "--", "true", "{nodes}"), "1 node: there is nothing"),
         (("--nodes", "n1,n1", "--", "true", "{nodes}"), "named twice"),
         (("--", "true", "{nodes}"), "which nodes"),
     ],

@@ -267,7 +267,7 @@ def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
     for key, value, words in (
         ("world_size", 1, "1 ranks instead of 4"),
         ("hosts", ["a", "a", "a", "b"], "placed its ranks"),
-        ("images_per_s", [1.0], "1 steps instead of 3"),
+        ("images_per_s", [1.0], "1 step instead of 3"),
         ("images_per_s", [1.0, float("nan"), 1.0], "not a number"),
         ("loss_finite", False, "loss that is not a number"),
         ("loss_last", 2.4, "did not learn"),

@@ -154,7 +154,7 @@ def test_a_job_that_waits_says_for_what_and_goes_on_by_itself(pool: Pool, tmp_pa
     begin = (pool.state / "busy").unlink
     whole, topo = only(plan(topology(3)), FACTS[0]), topology(3)
     results, _, said = run(tmp_path / "run", whole, topo, heard=lambda text: begin() if "waits" in text else None)
-    assert said[0] == "Slurm job 7 waits: other jobs have its nodes (Resources); at most 1 minutes"
+    assert said[0] == "Slurm job 7 waits: other jobs have its nodes (Resources); at most 1 minute"
     assert [r.status for r in results] == ["ok"]
 
 

@@ -175,7 +175,7 @@ def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
     done = toolkit(site, *TCP10, "--dry-run", "--summary", REFUSE="gpu1,gpu2")
     assert done.returncode == 0, done.stderr
     assert re.search(r"14 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
-    assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pairs of ports" in done.stdout
+    assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pair of ports" in done.stdout
     assert "NOT a verdict" in done.stdout
     told = json.loads(toolkit(site, *TCP10, "--dry-run", "--summary", "--json").stdout)
     assert sum(step["measurements"] for step in told["steps"]) == 14

@@ -51,6 +51,6 @@ def test_numbers_that_disagree_are_found(emulated: RunDocuments) -> None:
     short = replace(emulated, topology=emulated.topology.model_copy(update={"nodes": fewer}))
     assert any("that the topology has not" in words for words in disagreements(short))
     bare = tuple(n.model_copy(update={"ports": ()}) for n in emulated.topology.nodes)
-    assert any("1 ports declared, 0 listed" in words for words in disagreements(
+    assert any("1 port declared, 0 listed" in words for words in disagreements(
         replace(emulated, topology=emulated.topology.model_copy(update={"nodes": bare}))
     ))  # fmt: skip

@@ -359,7 +359,7 @@ def test_unfit_nodes_stand_in_one_table_with_all_findings_and_the_way_round_them
         (
             "gpu10  UNFIT: memory is 500 MiB",
             "              not root",
-            "1 of 3 nodes are unfit, so nothing was changed on any. Next: correct that, or leave them out: "
+            "1 of 3 nodes is unfit, so nothing was changed on any. Next: correct that, or leave them out: "
             "toolkit deploy -i /site --limit gpu1,gpu10 --skip-unfit",
         ),
         1,

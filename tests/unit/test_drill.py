@@ -268,7 +268,7 @@ def test_a_line_a_false_alarm_and_the_table(spec):
     assert "| clean-1 | none |  |  |  |  | gpu2/fab0 | 1 | 0 |" in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
     assert "1 of 1 found" in text
-    assert "0 of 1 runs with faults and 1 of 2 clean ones" in text
+    assert "0 of 1 run with faults and 1 of 2 clean ones" in text
     assert "Not planted: `port-down` (needs a virtual machine)" in text
 
 

@@ -172,7 +172,7 @@ def test_a_gpu_that_failed_costs_its_own_verdicts() -> None:
     assert [j.reason_code for j in numa.judgements] == ["within-bounds", "tool-failed"]
     all_ = judged(broken, "tr.h2dall")
     assert [j.reason_code for j in all_.judgements] == ["tool-failed", "within-bounds"]
-    assert "the data of 1 GPUs were wrong" in all_.judgements[0].reason
+    assert "the data of 1 GPU were wrong" in all_.judgements[0].reason
 
 
 # --- the parser, the probe's reading of the host, the plan

@@ -155,7 +155,7 @@ def test_d6_a_link_of_no_number_is_no_link(end: str, key: str, value: Any) -> No
     ("pci", "count", "words"),
     [
         ([NIC, GPU], 4, "1 of 4 GPUs"),
-        ([NIC], 1, "0 of 1 GPUs"),
+        ([NIC], 1, "0 of 1 GPU"),
         ([GPU], 1, "nothing of fab0"),
         ([{**NIC, "interface": "eth9"}, GPU], 1, "nothing of fab0"),
         ([NIC, {**NIC, "address": "0000:5e:00.0"}, GPU], 1, "fab0 stands there twice"),

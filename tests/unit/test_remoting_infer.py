@@ -91,4 +91,4 @@ def test_latency_and_rate_are_reported_both_ways(topology: Topology, emulated: b
 def test_other_answers_fail_wherever_they_are(topology: Topology) -> None:
     found = judged(topology, emulated=topology is LAB, change=of_job(2, "remote", 8, answers_sha256="f" * 64))
     assert [j.verdict for j in found] == 2 * ["not-applicable", "fail", "not-applicable"]
-    assert "1 jobs with other answers: turn 2, remote, batch 8" in found[1].reason
+    assert "1 job with other answers: turn 2, remote, batch 8" in found[1].reason

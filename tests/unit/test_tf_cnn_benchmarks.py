@@ -143,7 +143,7 @@ DAMAGED: list[tuple[Callable[[str], str], str]] = [
     (lambda text: text.replace("Num batches: 100", "Num batches: 50"), "steps: 100 planned"),
     (lambda text: text.replace("TensorFlow:  1.14", "TensorFlow:  2.15", 1), "lines of 8 processes tell tensorflow"),
     (lambda text: text.replace("horovod/gpu", "horovod/cpu"), "and not on GPUs"),
-    (lambda text: text.replace('"host": "gpu2"', '"host": "gpu1"'), "ran on 1 nodes, 2 planned"),
+    (lambda text: text.replace('"host": "gpu2"', '"host": "gpu1"'), "ran on 1 node, 2 planned"),
 ]
 
 

@@ -9,6 +9,7 @@ import click
 from toolkit import baselines, rundir
 from toolkit.commands.options import runs_dir_option
 from toolkit.exits import epilogue
+from validation.counting import number_of
 
 
 @click.command(epilog=epilogue("baseline"))
@@ -37,7 +38,9 @@ def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
     for id_, why in made.left_out.items():
         click.echo(f"{id_}: left out: {why}", err=True)
     kind = "rehearsals: no acceptance" if made.of.rehearsal else "accepted runs"
-    click.echo(f"{made.figures} figures of {made.of.site}, {made.of.fabric}, by {len(names)} {kind}", err=True)
+    click.echo(
+        f"{number_of(made.figures, 'figure')} of {made.of.site}, {made.of.fabric}, by {len(names)} {kind}", err=True
+    )
     if out is None:
         click.echo(made.text, nl=False)
     else:

@@ -13,6 +13,7 @@ from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
 from toolkit.progress import duration
 from toolkit.rundir import write_text
+from validation.counting import number_of, were
 from validation.execute import Launcher
 
 
@@ -58,7 +59,10 @@ def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
     try:
         found = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
     except acceptance.Interrupted:
-        click.echo(f"interrupted; {done} of {len(nodes)} nodes were checked, nothing was changed", err=True)
+        click.echo(
+            f"interrupted; {done} of {number_of(len(nodes), 'node')} {were(done)} checked, nothing was changed",
+            err=True,
+        )
         raise SystemExit(Exit.INTERRUPTED) from None
     for one in found:
         for line in asbuilt.lines(one, inventory, width):

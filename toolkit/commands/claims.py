@@ -13,6 +13,7 @@ from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.reference import Claim, Reference, packaged
@@ -84,7 +85,8 @@ def _list(key: str | None, as_json: bool) -> None:
     founding = [c for c in claims if known.document(c).founding]
     confirmed = sum(c.confirmed_by is not None for c in founding)
     console.print(
-        Text(f"{len(founding)} claims of founding documents; a criterion confirms {confirmed} of them"), soft_wrap=True
+        Text(f"{number_of(len(founding), 'claim')} of founding documents; a criterion confirms {confirmed} of them"),
+        soft_wrap=True,
     )
 
 

@@ -26,6 +26,7 @@ from toolkit.lab_inventory import lab_inventory, refuse_absent_lab
 from toolkit.progress import duration
 from validation import project
 from validation.built import Deployment
+from validation.counting import number_of
 from validation.project import ROOT
 
 
@@ -167,7 +168,9 @@ def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Pa
         if end.error:
             click.echo(f"error: {end.error}", err=True)
         done = "checked" if job.check else "deployed" if job.command == "deploy" else "taken back"
-        some = f"{done} without {len(job.left_out)} unfit nodes" if job.left_out else f"{done} up to a reboot"
+        some = (
+            f"{done} without {number_of(len(job.left_out), 'unfit node')}" if job.left_out else f"{done} up to a reboot"
+        )
         words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INCOMPLETE: some, Exit.INTERRUPTED: "stopped"}
         word = words.get(end.exit_code, "ended")
         click.echo(f"{word} after {duration(elapsed_s)}; log: {log}", err=True)

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import yaml
+from click.core import ParameterSource
 
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -21,6 +22,7 @@ from toolkit.inventory import read_inventory
 from toolkit.progress import duration
 from toolkit.scan import credentials, wanted
 from validation import project
+from validation.counting import number_of
 from validation.fabric import fabric_names, load_fabric
 from validation.model import Topology
 
@@ -91,7 +93,7 @@ def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options
         raise UsageFault(f"{folder / 'hosts.yml'}: is there already, and is not overwritten; compare it with: {again}")
     listed = wanted.checked(_listed(addresses, nodes))
     user = options["user"] or getpass.getuser()
-    proposal = _propose(_read([(one, user, None) for one in listed], options), options["rails"])
+    proposal = _propose(_read([_Listed(one, user) for one in listed], options), options["rails"])
     _problems(proposal)
     if not proposal.nodes:
         raise UsageFault("no node could be read, so nothing was written")
@@ -102,7 +104,10 @@ def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options
     for path in texts:
         click.echo(f"wrote {folder / path}")
     marks = sum(text.count(written.MARK) for text in texts.values())
-    click.echo(f"{len(proposal.nodes)} nodes; {marks} things to look at: grep -rn {written.MARK[:-1]} {folder}")
+    click.echo(
+        f"{number_of(len(proposal.nodes), 'node')}; {number_of(marks, 'thing')} to look at: grep -rn "
+        f"{written.MARK[:-1]} {folder}"
+    )
     raise SystemExit(Exit.INCOMPLETE if proposal.problems else Exit.OK)
 
 
@@ -127,15 +132,24 @@ def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: 
         if addresses or nodes
         else []
     )
-    known = [
-        (wanted.Wanted(n.ssh.host, str(folder), n.name, None, None, n.ssh.port), n.ssh.user, n.ssh.key_file)
+    from toolkit.scan.known_hosts import of_inventory
+
+    chosen = click.get_current_context().get_parameter_source("known_hosts") is ParameterSource.COMMANDLINE
+    listed = [
+        _Listed(
+            wanted.Wanted(n.ssh.host, str(folder), None, None, None, n.ssh.port), n.ssh.user, n.ssh.key_file,
+            None if chosen else of_inventory(n.ssh.extra_args),
+        )
         for n in topology.nodes
-    ]
-    have = {(one.address, one.port) for one, _, _ in known}
+    ]  # fmt: skip
+    have = {(one.wanted.address, one.wanted.port) for one in listed}
     user = options["user"] or getpass.getuser()
-    known += [(one, user, None) for one in more if (one.address, one.port or 22) not in have]
-    reads = _read([(replace(one, name=None), who, key) for one, who, key in known], options)
+    listed += [_Listed(replace(one, name=None), user) for one in more if (one.address, one.port or 22) not in have]
+    reads = _read(listed, options)
     proposal = _propose(reads, options["rails"])
+    names = {n.ssh.host: n.name for n in topology.nodes}
+    if len(names) == len(topology.nodes):  # of nodes behind one address nobody knows which it is
+        proposal = replace(proposal, problems=tuple((names.get(who, who), why) for who, why in proposal.problems))
     raise SystemExit(_compare(topology, proposal, reads, as_json))
 
 
@@ -162,7 +176,9 @@ def _compare(topology: Topology, proposal: Proposal, reads: Sequence[Read], as_j
             click.echo("\n".join(written.node_lines(node, proposal.bom[node.group], 8)))
         _problems(proposal)
         if not found and not new and not proposal.problems:
-            click.echo(f"all {len(topology.nodes)} nodes are as the inventory says")
+            count = len(topology.nodes)
+            all_of = f"all {count} nodes are" if count != 1 else "the node is"
+            click.echo(f"{all_of} as the inventory says")
     if found or new:
         return Exit.FAILED
     return Exit.INCOMPLETE if proposal.problems else Exit.OK
@@ -181,38 +197,50 @@ def _refuse_rails(rails: str) -> None:
         raise UsageFault(f"--rails {rails}: two rails would be one network; write it like 10.80.{{rail}}.0/24")
 
 
-def _read(listed: Sequence[tuple[wanted.Wanted, str, str | None]], options: dict[str, Any]) -> list[Read]:
-    """Read all nodes, showing each as it is done."""
+class _Listed(NamedTuple):
+    """A node that is to be read, and what an inventory says of how it is reached."""
+
+    wanted: wanted.Wanted
+    user: str
+    key_file: str | None = None
+    known_hosts: Path | None = None
+
+
+def _read(listed: Sequence[_Listed], options: dict[str, Any]) -> list[Read]:
+    """Read all nodes, showing each as it is done; those that could not be read are named at the end, once."""
     from toolkit.scan import reading
     from toolkit.scan.contact import Login, Trouble
 
     password = credentials.password(options["ask_password"], options["password_file"])
     began, done = time.monotonic(), 0
 
-    def login(one: wanted.Wanted, user: str, key: str | None) -> Login:
-        file = options["key"] or (Path(key) if key else None)
-        return Login(one.address, one.port or 22, one.user or options["user"] or user, password, file)
+    def login(node: _Listed) -> Login:
+        one, file = node.wanted, options["key"] or (Path(node.key_file) if node.key_file else None)
+        user = one.user or options["user"] or node.user
+        return Login(one.address, one.port or 22, user, password, file, node.known_hosts)
 
     def tell(one: wanted.Wanted, outcome: Outcome) -> None:
         nonlocal done
         done += 1
-        said = outcome.words if isinstance(outcome, Trouble) else _summary(outcome)
+        said = "could not be read" if isinstance(outcome, Trouble) else f"{one.address}: {_summary(outcome)}"
         took = duration(time.monotonic() - began)
-        click.echo(f"[{done}/{len(listed)}] {one.address}: {said}   {took} elapsed", err=True)
+        click.echo(f"[{done}/{len(listed)}] {said}   {took} elapsed", err=True)
 
     def confirm(keys: Sequence[HostKey]) -> bool:
-        return _confirm(keys, options["known_hosts"], options["accept_host_keys"])
+        files = {str(key.login.known_hosts or options["known_hosts"]) for key in keys}
+        return _confirm(keys, ", ".join(sorted(files)), options["accept_host_keys"])
 
-    nodes = [(one, login(one, user, key)) for one, user, key in listed]
-    click.echo(f"reading {len(nodes)} nodes, {min(options['at_once'], len(nodes))} at a time", err=True)
+    nodes = [(node.wanted, login(node)) for node in listed]
+    click.echo(f"reading {number_of(len(nodes), 'node')}, {min(options['at_once'], len(nodes))} at a time", err=True)
     return reading.read(nodes, options["known_hosts"], confirm, tell, options["at_once"])
 
 
 def _summary(outcome: Any) -> str:
     """`gpu1, PowerEdge XE9680, ubuntu 24.04, 8 GPUs, 12 ports`."""
-    gpus = f"{len(outcome.gpus)} GPUs" if outcome.gpus else "no GPU"
+    gpus = number_of(len(outcome.gpus), "GPU") if outcome.gpus else "no GPU"
     return (
-        f"{outcome.name}, {outcome.model}, {outcome.os}, {gpus}, {sum(p.card is not None for p in outcome.ports)} ports"
+        f"{outcome.name}, {outcome.model}, {outcome.os}, {gpus}, "
+        f"{number_of(sum(p.card is not None for p in outcome.ports), 'port')}"
     )
 
 
@@ -221,7 +249,7 @@ def _somebody() -> bool:
     return sys.stdin.isatty()
 
 
-def _confirm(keys: Sequence[HostKey], file: Path, accept: bool) -> bool:
+def _confirm(keys: Sequence[HostKey], file: str, accept: bool) -> bool:
     click.echo("host keys that nobody has confirmed yet:", err=True)
     for key in keys:
         click.echo(f"  {key.login.known_as}  {key.kind}  {key.fingerprint}", err=True)
@@ -249,5 +277,9 @@ def _propose(reads: Sequence[Read], rails: str) -> Proposal:
 
 
 def _problems(proposal: Proposal) -> None:
+    """Each once; those that have the same problem on one line."""
+    same: dict[str, list[str]] = {}
     for who, why in proposal.problems:
-        click.echo(f"error: {who}: {why}", err=True)
+        same.setdefault(why, []).append(who)
+    for why, names in same.items():
+        click.echo(f"error: {', '.join(names)}: {why}", err=True)

@@ -27,6 +27,7 @@ from toolkit.lab.rehearsable import WORDS, describe, needs_machines, too_fast
 from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 from toolkit.lab.standin import has_rpms
+from validation.counting import number_of
 
 NODES = 4
 RATE_GBPS = 1.0
@@ -202,7 +203,10 @@ def up(
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
         return
     count = len(spec.nodes)
-    say(f"lab '{name}': {count} nodes of {spec.os_words} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
+    say(
+        f"lab '{name}': {number_of(count, 'node')} of {spec.os_words} answer ssh after {took:.1f} s, links "
+        f"{rate_gbps:g} Gbit/s"
+    )
     slow = too_fast(spec, len(os.sched_getaffinity(0)))
     if slow:
         say(f"note: {slow}")
@@ -305,10 +309,17 @@ def status(name: str, as_json: bool) -> None:
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
-    """A shell on NODE, or COMMAND run there: `toolkit lab ssh gpu1 -- systemctl status docker`."""
+    """A shell on NODE, or COMMAND run there.
+
+    \b
+    toolkit lab ssh gpu1 -- systemctl status docker
+    toolkit lab ssh client1 -- python3 -c 'print("each word arrives as it was written")'
+    toolkit lab ssh gpu1 -- 'journalctl -b | tail'       one word is a line for the node's shell
+    """
     become_root()
     spec = labs.load(name)
-    os.execvp("ssh", [*labs.ssh_words(spec, spec.node(node)), *command])
+    line = command[:1] if len(command) == 1 else (shlex.join(command),) if command else ()
+    os.execvp("ssh", [*labs.ssh_words(spec, spec.node(node)), *line])
 
 
 def fault_help() -> str:

@@ -12,6 +12,7 @@ import click
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from validation.counting import number_of
 
 
 @click.command(epilog=epilogue("narrow"), context_settings={"ignore_unknown_options": True})
@@ -61,7 +62,7 @@ def narrow(
     if len(set(names)) != len(names):
         raise UsageFault("a node is named twice")
     if len(names) < max(2, alone):
-        raise UsageFault(f"{len(names)} nodes: there is nothing to narrow")
+        raise UsageFault(f"{number_of(len(names), 'node')}: there is nothing to narrow")
     runner = Runner(command, out, at_once, limit_s, lambda text: click.echo(text, err=True))
     try:
         with ended_by_term():

@@ -14,6 +14,7 @@ from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
+from validation.counting import number_of
 from validation.runfiles import VERDICT, RunFiles
 from validation.signing import is_signed
 
@@ -88,7 +89,9 @@ def report(
         _tell(made, made.document(), made.text, formats, as_json)
         return
     if len(names) > 1:
-        raise UsageFault(f"{len(names)} runs are named; one page of them all: toolkit report --campaign RUN RUN ...")
+        raise UsageFault(
+            f"{number_of(len(names), 'run')} are named; one page of them all: toolkit report --campaign RUN RUN ..."
+        )
     run_dir = rundir.find(runs_dir, names[0] if names else None)
     if branding is not None:
         rundir.refuse_signed(run_dir)

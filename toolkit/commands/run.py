@@ -23,6 +23,7 @@ from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.sync import readable
+from validation.counting import number_of
 
 #: Programs of the toolkit's own, which speak the driver API.
 DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
@@ -232,12 +233,14 @@ def run(
         request, parts = make_request(host, count, part, None, servers, gpu_class, seconds, "run", apart, "server")
         if image is not None and how.start == "once" and request.servers_there > 1:
             raise LeaseError(
-                f"--start once: these are {request.servers_there} servers, and a container reaches no other one; "
+                f"--start once: these are {number_of(request.servers_there, 'server')}, and a container "
+                "reaches no other one; "
                 "--start server or gpu starts processes on each"
             )
         if how.start == "once" and request.unequal and request.servers_there > 2:
             raise LeaseError(
-                f"--start once: {request.servers_there} servers would give {count} GPUs in unequal numbers, which a "
+                f"--start once: {number_of(request.servers_there, 'server')} would give "
+                f"{number_of(count, 'GPU')} in unequal numbers, which a "
                 "launcher's own steps do not get (Slurm); ask for a multiple of the servers, or give --start gpu"
             )
         how = replace(how, crowded=how.start == "gpu" and request.crowded)

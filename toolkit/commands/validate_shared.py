@@ -20,6 +20,7 @@ from toolkit.progress import make_console, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
 from toolkit.verdict_text import print_verdict
+from validation.counting import be, number_of
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
 from validation.load import Source
@@ -134,7 +135,10 @@ def interrupted(run_dir: Path | None) -> None:
     else:
         info, _, plan = rundir.read(run_dir)
         done = len(acceptance.finished(run_dir))
-        click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
+        click.echo(
+            f"interrupted; {done} of {number_of(len(plan.measurements), 'measurement')} {be(done)} finished and kept",
+            err=True,
+        )
         click.echo(f"continue with: {info.resume(str(run_dir))}", err=True)
     raise SystemExit(Exit.INTERRUPTED)
 

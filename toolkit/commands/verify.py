@@ -13,6 +13,7 @@ from toolkit import rundir
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from validation.counting import number_of
 from validation.visible import visible
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ def _lines(found: Verification) -> list[str]:
 
 def _fit(line: str) -> str:
     """A line of which no name in somebody's bundle is longer than a screen."""
-    return line if len(line) <= _WIDE else f"{line[:_WIDE]}... ({len(line)} characters; --json has them all)"
+    return (
+        line if len(line) <= _WIDE else f"{line[:_WIDE]}... ({number_of(len(line), 'character')}; --json has them all)"
+    )
 
 
 def _conclusion(found: Verification) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from toolkit.deploy.running import Deployment
 from toolkit.deploy.watch import DeployWatch, NodeState
 from toolkit.exits import Exit
+from validation.counting import be, number_of
 
 _CONSENT = "reboot=if_needed"
 
@@ -72,7 +73,9 @@ def _untouched(job: Deployment, watch: DeployWatch) -> list[str]:
     """What that means for the others."""
     fit = len(watch.nodes) - len(watch.unfit)
     found = (
-        f"{len(watch.unfit)} of {len(watch.nodes)} nodes are unfit, so nothing was changed on any. Next: correct that"
+        f"{len(watch.unfit)} of {number_of(len(watch.nodes), 'node')} {be(len(watch.unfit))} unfit, so "
+        "nothing was changed "
+        "on any. Next: correct that"
     )
     if head := indispensable(watch):
         return [f"{found}; {head} is the head, without which there is no site"]

@@ -23,6 +23,7 @@ from toolkit.lab.lab import Say
 from toolkit.lab.spec import LabSpec
 from toolkit.lab.vmfaults import PORT
 from toolkit.rundir import runs
+from validation.counting import number_of
 from validation.model import Finding, VerdictDoc
 
 WORDS = {
@@ -289,7 +290,8 @@ def summary(done: Sequence[Drilled]) -> str:
     turns = {d.turn or d.kind for d in planted}
     words = (
         f"{sum(d.found for d in planted)} of {of} found, {sum(d.localised for d in planted)} localised, "
-        f"{sum(d.cause for d in planted)} with their cause; {len(alarmed)} of {len(turns)} runs with faults and "
+        f"{sum(d.cause for d in planted)} with their cause; {len(alarmed)} of "
+        f"{number_of(len(turns), 'run')} with faults and "
         f"{sum(bool(d.blamed) for d in clean)} of {len(clean)} clean ones with a false alarm"
     )
     unjudged = sum(bool(d.trouble) for d in done)

@@ -12,6 +12,7 @@ from pathlib import Path
 from toolkit.errors import LabError
 from toolkit.lab.sh import run
 from toolkit.lab.spec import state_root
+from validation.counting import number_of
 
 #: tool -> Debian/Ubuntu package that brings it
 TOOLS = {
@@ -50,7 +51,7 @@ class Host:
         """One line for the user."""
         init = "systemd" if self.systemd else "no systemd"
         limits = "" if self.sys_resource else ", limits cannot be raised (no CAP_SYS_RESOURCE)"
-        return f"{init} as PID 1, cgroup {self.cgroup}, {self.cores} cores{limits}"
+        return f"{init} as PID 1, cgroup {self.cgroup}, {number_of(self.cores, 'core')}{limits}"
 
 
 def detect() -> Host:
@@ -120,7 +121,8 @@ def check_memory(machines: int, mib_each: int, meminfo: str | None = None) -> No
     available = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")) / 1024
     if available < machines * mib_each:
         raise LabError(
-            f"{machines} virtual machines need {machines * mib_each / 1024:.1f} GiB of memory, and "
+            f"{number_of(machines, 'virtual machine')} {'needs' if machines == 1 else 'need'} "
+            f"{machines * mib_each / 1024:.1f} GiB of memory, and "
             f"{available / 1024:.1f} GiB are available; 'toolkit lab up --nodes 4' makes containers, which need little"
         )
 

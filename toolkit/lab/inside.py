@@ -7,6 +7,7 @@ from pathlib import Path
 
 from toolkit.lab import nodes
 from validation import bounded
+from validation.counting import number_of
 
 ASK_S = 10.0
 #: What the node's own init is asked, in its namespaces.
@@ -23,7 +24,7 @@ def state(lab: str, node: str) -> str:
     found = sorted(nodes.processes(lab, node))
     if not found:
         return "no process of it runs"
-    lines = [f"{len(found)} processes: {', '.join(_told(pid) for pid in found[:12])}"]
+    lines = [f"{number_of(len(found), 'process')}: {', '.join(_told(pid) for pid in found[:12])}"]
     if (init := next((pid for pid in found if _number_inside(pid) == 1), None)) is None:
         return "\n  ".join([*lines, "its init was not started"])
     for question in QUESTIONS:

@@ -35,6 +35,7 @@ from toolkit.lab.spec import (
 from toolkit.lab.standin import has_rpms, repositories
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import NodeWatch, greets, wait_for_all
+from validation.counting import number_of
 
 Say = Callable[[str], None]
 T = TypeVar("T", LabSpec, NodeSpec)
@@ -137,7 +138,7 @@ def _make(wanted: LabSpec, release: Release, say: Say) -> tuple[LabSpec, Served,
         found = accelerate(vm_disk, say)
         say(f"virtual machines run with {found.describe()}")
         wanted = replace(wanted, accel=found.name)
-        check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
+        check_space(state_root(), machines * OVERLAY_GB, f"a lab with {number_of(machines, 'virtual machine')}")
     spec = _claim(wanted)
     served = serve_vendors(spec, say)
     try:
@@ -202,9 +203,9 @@ def running_as_asked(wanted: LabSpec, command: str) -> LabSpec | None:
 def _described(spec: LabSpec) -> str:
     """`4 nodes (2 virtual machines) of debian12 at 1 Gbit/s`."""
     machines = sum(n.kind == "vm" for n in spec.nodes)
-    sort = f"{machines} virtual machines" if machines else "containers"
+    sort = number_of(machines, "virtual machine") if machines else "containers"
     system = f"{os_key(spec.os)}{' (stand-in)' if spec.over else ''}"
-    return f"{len(spec.nodes)} nodes ({sort}) of {system} at {spec.rate_gbps:g} Gbit/s"
+    return f"{number_of(len(spec.nodes), 'node')} ({sort}) of {system} at {spec.rate_gbps:g} Gbit/s"
 
 
 def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:

@@ -21,6 +21,7 @@ from toolkit.lab.sources import os_key, release_for
 from toolkit.lab.spec import NODE_NAME, LabSpec, NodeSpec, inventory_dir, read_faults
 from toolkit.lab.standing import HOSTS, is_up
 from toolkit.lab.waiting import wait_for_all
+from validation.counting import number_of
 
 GROUP_OF = {"client": "clients", "gpu": "gpu_servers"}
 MOST = 60
@@ -36,7 +37,7 @@ def grown(spec: LabSpec, name: str) -> LabSpec:
     if spec.vms:
         raise LabError(f"lab '{spec.name}' has virtual machines; nodes join labs of containers alone")
     if len(spec.nodes) >= MOST:
-        raise LabError(f"lab '{spec.name}' has {len(spec.nodes)} nodes, and a lab has {MOST} at most")
+        raise LabError(f"lab '{spec.name}' has {number_of(len(spec.nodes), 'node')}, and a lab has {MOST} at most")
     taken = {node.number for node in spec.nodes}
     number = next(n for n in range(1, MOST + 1) if n not in taken)
     return replace(spec, nodes=(*spec.nodes, NodeSpec(name, GROUP_OF[kind], number)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from toolkit.errors import LabError
 from toolkit.lab.spec import FABRIC_MTU, LabSpec
+from validation.counting import number_of
 
 if TYPE_CHECKING:
     from validation.fabric import Fabric
@@ -53,7 +54,8 @@ def too_fast(spec: LabSpec, cores: int) -> str:
         return ""
     digit = 10.0 ** math.floor(math.log10(carried_gbps))
     return (
-        f"{pairs} pairs of nodes are measured at the same time, {pairs * spec.rate_gbps:g} Gbit/s, and {cores} "
+        f"{number_of(pairs, 'pair')} of nodes are measured at the same time, {pairs * spec.rate_gbps:g} "
+        f"Gbit/s, and {cores} "
         f"processors carry about {CORE_GBPS * cores:g}: links will look slow; "
         f"--rate {math.floor(carried_gbps / digit) * digit:g} fits"
     )

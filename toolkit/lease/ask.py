@@ -22,6 +22,7 @@ from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode
 from toolkit.lease.text import several
 from toolkit.lease.waiting import HeldBack, StartedInPart, wait
+from validation.counting import number_of
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
@@ -107,11 +108,12 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
     detail = ", ".join(f"{node.name}: {node.gpus}" for node in nodes) or "no server fits"
     fits = gpus if request.part.whole else gpus * (request.part.of // request.part.shards)
     if request.count > fits:
-        most = "" if request.part.whole else f", which is {fits} such parts"
+        most = "" if request.part.whole else f", which is {number_of(fits, 'such part')}"
         raise LeaseError(f"{request.text} requested, the pool has {several(gpus, 'GPU')} ({detail}){most}")
     if request.spread and request.count > len(nodes):
         raise LeaseError(
-            f"--apart: {request.count} parts need {request.count} servers, one each, and there are {len(nodes)} "
+            f"--apart: {number_of(request.count, 'part')} need {number_of(request.count, 'server')}, one "
+            f"each, and there are {len(nodes)} "
             f"({', '.join(node.name for node in nodes)}); whole GPUs are apart on one server too"
         )
 
@@ -126,7 +128,9 @@ def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any
     if not found:
         raise LeaseError(f"this machine has no route to {', '.join(filter(None, told))}, where the servers listen")
     if len(found) > MAX_CLIENTS:
-        raise LeaseError(f"this machine reaches the servers from {len(found)} addresses; name some servers by -l")
+        raise LeaseError(
+            f"this machine reaches the servers from {number_of(len(found), 'address')}; name some servers by -l"
+        )
     return found
 
 

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
+
 HOST = "H"
 SMALL_BYTES = 4
 DEFAULT_BYTES = 64 << 20
@@ -298,9 +300,10 @@ def opening(bench: Bench) -> str:
 def ending(document: dict[str, Any], options: argparse.Namespace) -> str:
     """What it comes to."""
     size = document["pairs"][0]["bytes"]
-    amount = f"{size / 2**20:g} MiB" if size >= 1 << 20 else f"{size} bytes"
+    amount = f"{size / 2**20:g} MiB" if size >= 1 << 20 else number_of(size, "byte")
     lines = [
-        f"\n{len(document['pairs'])} pairs. Medians of {options.repeat} copies of {amount} (10^9 byte/s)"
+        f"\n{number_of(len(document['pairs']), 'pair')}. Medians of {number_of(options.repeat, 'copy')} of "
+        f"{amount} (10^9 byte/s)"
         f" and of {options.latency_count} of {SMALL_BYTES} bytes.",
         f"data were wrong after: {', '.join(document['wrong'])}" if document["wrong"] else "all data were right",
     ]

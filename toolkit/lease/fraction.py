@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from toolkit.lease import SHARDS_PER_GPU, LeaseError
+from validation.counting import number_of
 
 MIB = 1 << 20
 _FORM = re.compile(r"(\d{1,6})/(\d{1,6})|(\d{0,6}\.?\d{1,9}|\d{1,6}\.)")
@@ -60,7 +61,7 @@ def parse_part(text: str, of: int = SHARDS_PER_GPU) -> GpuPart:
         raise LeaseError(f"-p {text}: the smallest part of a GPU is 1/{of}")
     if exact == shards:
         return GpuPart(shards, of)
-    note = f"{text} of a GPU is {float(exact):.2f} of {of} shards: you get {shards} ({shards / of:.3g})"
+    note = f"{text} of a GPU is {float(exact):.2f} of {number_of(of, 'shard')}: you get {shards} ({shards / of:.3g})"
     return GpuPart(shards, of, note)
 
 
@@ -78,7 +79,11 @@ def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU, con
     shards = -(-(wanted_mib + context_mib) * of // gpu_mib)
     got = memory_limit_mib(gpu_mib, shards, of)
     beside = f", {context_mib} of them for a program's context" if context_mib else ""
-    note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB{beside}"
+    note = (
+        ""
+        if got == wanted_mib
+        else f"{wanted_mib} MiB: you get {shards} of {number_of(of, 'shard')}, {got} MiB{beside}"
+    )
     return GpuPart(shards, of, note)
 
 

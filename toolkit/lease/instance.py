@@ -33,6 +33,7 @@ from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.turns import locked
 from toolkit.lease.unit import UnitFailed
 from toolkit.lease.wire import Deadline, EndCode
+from validation.counting import number_of
 
 MIB = 1 << 20
 #: The agent alone, where no engine runs.
@@ -82,7 +83,7 @@ def devices_of(
     for part in held:
         gpu = gpus.get(part.index)
         if gpu is None:
-            raise LeaseError(f"Slurm gave GPU {part.index}, and the driver has only {len(gpus)} GPUs")
+            raise LeaseError(f"Slurm gave GPU {part.index}, and the driver has only {number_of(len(gpus), 'GPU')}")
         shards, usable_mib = part.parts(of), gpu.memory_mib - gpu.reserved_mib
         if others is not None and (gpu.mig is not None or (conf.enforcement == "mig" and shards < of)):
             devices.append(mig.leased(gpu, shards, of, conf, lower_mib, taken))
@@ -159,7 +160,9 @@ def clients_of(host: Host, request: JobComment, conf: ServerConf) -> list[str]:
 def _idle_notes(instance: dict[str, Any]) -> list[str]:
     """Told at the start, because nobody may be there to hear it later."""
     limit = instance["idle_s"]
-    return [] if limit is None else [f"it is taken back when its GPUs were not used for {limit / 60:g} minutes"]
+    return (
+        [] if limit is None else [f"it is taken back when its GPUs were not used for {number_of(limit / 60, 'minute')}"]
+    )
 
 
 def describe(

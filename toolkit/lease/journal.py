@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import syslog
 
+from validation.counting import number_of
+
 #: Of one line, and of what is told in one: users can see to it that there is much to tell.
 MOST_CHARACTERS, MOST_WORDS = 4000, 20
 
@@ -13,7 +15,7 @@ def _plain(words: str) -> str:
     """One line, and all of it can be written: what others have named may hold anything."""
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in words)
     more = len(text) - MOST_CHARACTERS
-    return text if more <= 0 else f"{text[:MOST_CHARACTERS]}... ({more} characters more)"
+    return text if more <= 0 else f"{text[:MOST_CHARACTERS]}... ({number_of(more, 'character')} more)"
 
 
 def tell(words: str) -> None:

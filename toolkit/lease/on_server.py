@@ -17,6 +17,7 @@ from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.job_comment import parse_comment
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
+from validation.counting import number_of
 
 #: Host memory of an agent without an engine; beside what the lease's job asked Slurm for, which is its program's.
 AGENT_MIB = 128
@@ -35,14 +36,17 @@ def servers_for(count: int, apart: bool, gpus: Sequence[int]) -> tuple[int, bool
     them, or on one more where their numbers are equal then; with `apart` on as many as GPUs. gpus: those of each server
     that may be chosen. LeaseError where no number of servers can."""
     if apart and count > len(gpus):
-        raise LeaseError(f"--apart: {count} GPUs on servers of their own, and there are {len(gpus)} servers with GPUs")
+        raise LeaseError(
+            f"--apart: {number_of(count, 'GPU')} on servers of their own, and there are "
+            f"{number_of(len(gpus), 'server')} with GPUs"
+        )
     if apart:
         return count, False
     most = sorted(gpus, reverse=True)
     fewest = next((servers for servers in range(1, len(most) + 1) if sum(most[:servers]) >= count), 0)
     if not fewest:
         have = ", ".join(map(str, gpus)) or "none"
-        raise LeaseError(f"the servers do not have {count} GPUs (their GPUs: {have}); ask for fewer")
+        raise LeaseError(f"the servers do not have {number_of(count, 'GPU')} (their GPUs: {have}); ask for fewer")
     for servers in range(fewest, min(fewest + 1, len(most)) + 1):
         if count % servers == 0 and most[servers - 1] >= count // servers:
             return servers, False

@@ -10,6 +10,7 @@ from typing import Any
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.host import Host
+from validation.counting import number_of
 
 
 class AlreadyTaken(LeaseError):
@@ -39,7 +40,7 @@ def refuse_overlap(
         wanted = sum(one.shards for one in devices if one.index == device.index)
         if taken + wanted > device.of:
             raise AlreadyTaken(
-                f"GPU {device.index} already has leases for {taken} of {device.of} shards (jobs "
+                f"GPU {device.index} already has leases for {taken} of {number_of(device.of, 'shard')} (jobs "
                 f"{', '.join(sorted({job_id for job_id, _ in given}))}); {wanted} more are more than one GPU"
             )
 

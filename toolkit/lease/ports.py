@@ -15,6 +15,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.processes import lease_of
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.sockets import Occupant
+from validation.counting import number_of
 
 #: How long a process that was ended may take until its ports are free.
 GONE_S = 5.0
@@ -63,7 +64,7 @@ def free_ports(host: Host, conf: ServerConf, others: Mapping[str, Mapping[str, A
     if not found:
         raise LeaseError(
             f"{conf.node}: all ports for leases ({first}-{last}) are in use; they are enough for "
-            f"{(last - first + 1) // 2} leases at a time (remoting_server_ports)"
+            f"{number_of((last - first + 1) // 2, 'lease')} at a time (remoting_server_ports)"
         )
     return found[0], found[1], told
 

@@ -24,6 +24,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.images import Here
 from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
+from validation.counting import number_of
 
 Say = Callable[[str], None]
 #: What runs a program on the endpoints of its lease: module step for those on the server.
@@ -68,7 +69,9 @@ def check_servers(host: Host, endpoints: int) -> None:
     name = installed(host.engine_dir)["engine"]
     most = load(name).MAX_SERVERS
     if most is not None and endpoints > most:
-        raise LeaseError(f"the engine {name} joins at most {most} servers in one program, this lease has {endpoints}")
+        raise LeaseError(
+            f"the engine {name} joins at most {number_of(most, 'server')} in one program, this lease has {endpoints}"
+        )
 
 
 @contextmanager
@@ -155,7 +158,7 @@ class Watch:
         idle = next((keeper.idle for keeper in self.keepers if keeper.idle), None)
         if idle is not None and not self.told_idle:
             left = f"it ends in {idle.left_s} s unless they are"
-            self.say(f"lease {self.lease}: its GPUs were not used for {idle.minutes} minutes; {left}")
+            self.say(f"lease {self.lease}: its GPUs were not used for {number_of(idle.minutes, 'minute')}; {left}")
         self.told_idle = idle is not None
 
     def _say_lost(self) -> None:
@@ -277,7 +280,9 @@ def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal
         raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
     lost = manage.Lease(lease, tuple(jobs)).lost
     if lost:
-        raise LeaseError(f"lease {lease} has ended in part: {lost} of its {lost + len(jobs)} parts", Exit.RETRY)
+        raise LeaseError(
+            f"lease {lease} has ended in part: {lost} of its {number_of(lost + len(jobs), 'part')}", Exit.RETRY
+        )
     if any(job.state != "RUNNING" for job in jobs):
         raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
     return start_and_wait(host, argv, endpoints_of(host, jobs), say, chosen)

@@ -19,6 +19,7 @@ from typing import Any
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_lists import expand_hosts, tres
 from toolkit.lease.slurm_text import ENDED, Held, SlurmJob, Unclear, parse_gres
+from validation.counting import number_of
 
 #: Slurm's NO_VAL and INFINITE as unsigned 32-bit numbers: not set, and no limit. From slurm.h.
 _NO_NUMBER = (0xFFFFFFFE, 0xFFFFFFFF)
@@ -111,7 +112,7 @@ def _held(job: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[Held, ...]:
         _refuse_silence(job, nodes)
         return ()
     if len(details) != len(nodes):
-        raise Unclear(f"Slurm tells of GPUs on {len(details)} servers, and the job has {len(nodes)}")
+        raise Unclear(f"Slurm tells of GPUs on {number_of(len(details), 'server')}, and the job has {len(nodes)}")
     return tuple(held for node, detail in zip(nodes, details) for held in parse_gres(node, detail or ""))
 
 

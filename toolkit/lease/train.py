@@ -28,6 +28,7 @@ from toolkit.lease.train_costs import costs
 from toolkit.lease.train_gpu import Counted, Gpu, Pinned, said
 from toolkit.lease.train_keep import INTERRUPTED, TOLD, NotKept, State, Told, load, save, writable
 from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
+from validation.counting import number_of
 
 CODE = Path(__file__).parents[1] / "engine/kernels/train.ptx"
 RATE, KEEP = 0.02, 0.9  # of the update: how far a gradient moves the weights, how much of the last move stays
@@ -114,7 +115,10 @@ class Training:
         self.losses = kept.losses if kept else []
         self.resumed_from = len(self.losses)
         if self.resumed_from >= options.steps:
-            raise Unusable(f"--keep {options.keep}: all of the {options.steps} steps are done; ask for more by --steps")
+            raise Unusable(
+                f"--keep {options.keep}: all of the {number_of(options.steps, 'step')} are done; ask for "
+                "more by --steps"
+            )
         weights = kept.weights if kept else first_weights(self.shape, options.seed)
         self.gpus = [Gpu(cuda, i, code, self.counted) for i in range(wanted)]
         self.nets = [Net(gpu, self.shape, self.rows, options.batch, weights) for gpu in self.gpus]
@@ -279,7 +283,7 @@ def opening(training: Training) -> str:
     place = {d.get("uuid"): s.get("server", "") for s in servers(training.cuda) for d in s.get("devices", [])}
     shape, options = training.shape, training.options
     does = "answers for" if options.infer else "training with"
-    lines = [f"{does} {options.batch} images a step, {training.rows} on each GPU; {shape.weights} weights"]
+    lines = [f"{does} {options.batch} images a step, {training.rows} on each GPU; {number_of(shape.weights, 'weight')}"]
     for gpu in training.gpus:
         where = f", at {place[gpu.uuid]}" if place.get(gpu.uuid) else ""
         lines.append(f"  {gpu.ordinal}  {gpu.name}{where}")
@@ -290,14 +294,16 @@ def ending(document: dict[str, Any]) -> str:
     """What it comes to."""
     steps, ordered = len(document["step_s"]), sorted(document["step_s"][1:] or document["step_s"])
     if not steps:
-        return f"\ntold to end ({document['told_by']}) before the first step; kept {document['steps']} steps"
+        return (
+            f"\ntold to end ({document['told_by']}) before the first step; kept {number_of(document['steps'], 'step')}"
+        )
     at = {p: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] * 1e3 for p in (50, 99)}
     rows = [
         ("images/s", f"{document['images_per_s']:.1f}"),
         ("step", f"{at[50]:.3f} ms in the middle, {at[99]:.3f} ms at 99 %"),
         ("launches", f"{document['launches'] / steps:g} a step"),
-        ("to the GPUs", f"{document['bytes_to_devices'] / steps:g} bytes a step"),
-        ("from the GPUs", f"{document['bytes_from_devices'] / steps:g} bytes a step"),
+        ("to the GPUs", f"{number_of(document['bytes_to_devices'] / steps, 'byte')} a step"),
+        ("from the GPUs", f"{number_of(document['bytes_from_devices'] / steps, 'byte')} a step"),
         ("synchronisations", f"{document['synchronisations'] / steps:g} a step"),
     ]
     if document["infer"]:
@@ -306,10 +312,16 @@ def ending(document: dict[str, Any]) -> str:
         rows += [("loss", f"{document['losses'][0]:.9g} at first, {document['losses'][-1]:.9g} at last")]
         rows += [("weights", document["weights_sha256"][:16])]
     if document["resumed_from"]:
-        rows += [("went on", f"after {document['resumed_from']} steps of a checkpoint")]
+        rows += [("went on", f"after {number_of(document['resumed_from'], 'step')} of a checkpoint")]
     if document["kept"]:
         why = f"told to end ({document['told_by']})" if document["told_by"] else "the last checkpoint"
-        rows += [("kept", f"{document['kept']['steps']} steps, {document['kept']['bytes']} bytes: {why}")]
+        rows += [
+            (
+                "kept",
+                f"{number_of(document['kept']['steps'], 'step')}, "
+                f"{number_of(document['kept']['bytes'], 'byte')}: {why}",
+            )
+        ]
     lines = ["", *(f"{name:17} {value}" for name, value in rows)]
     return "\n".join([*lines, *(["Emulated devices: not a GPU's figures."] if document["emulated"] else [])])
 

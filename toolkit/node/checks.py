@@ -14,6 +14,7 @@ from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.node.head import Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
 from validation.addendum import ADDENDUM, SUITES
+from validation.counting import number_of
 from validation.load import ConfigError
 from validation.model import Node, Topology
 from validation.suites import DEFAULT
@@ -80,7 +81,9 @@ def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode],
         if not isinstance(kept.nodes, int) and name in kept.nodes:
             words = f"names {name}"
         elif isinstance(kept.nodes, int) and mine is not None and mine.gpu_class == kept.gpu_class:
-            words = f"wants {kept.nodes} servers of class {kept.gpu_class}" if len(same) < kept.nodes else ""
+            words = (
+                f"wants {number_of(kept.nodes, 'server')} of class {kept.gpu_class}" if len(same) < kept.nodes else ""
+            )
         if words:
             where = locate(inventory, None, ("slurm_pool", "reservations", title)) or str(POOL_FILE)
             raise UsageFault(f"{where}: reservation {title} {words}; change the policy first, then remove {name}")
@@ -156,7 +159,9 @@ def peers_of(topology: Topology, name: str, asked: Sequence[str], jobs: Mapping[
             if peer == name or peer not in by_name:
                 raise UsageFault(f"--peers {peer}: not another node of this inventory with a fabric port")
             if jobs.get(peer):
-                raise UsageFault(f"--peers {peer}: {len(jobs[peer])} leases or jobs run there; measuring disturbs them")
+                raise UsageFault(
+                    f"--peers {peer}: {number_of(len(jobs[peer]), 'lease')} or jobs run there; measuring disturbs them"
+                )
         return [by_name[peer] for peer in asked]
     plain = [node for node in by_name.values() if "gpu_servers" not in node.groups]
     if plain:

@@ -14,6 +14,7 @@ from toolkit.node import checks, playbooks
 from toolkit.node.head import Head, answers
 from toolkit.node.listed import listing
 from toolkit.node.state import Kept
+from validation.counting import number_of
 
 PAUSE_S = 2.0
 TOLD_EACH_S = 60.0
@@ -44,7 +45,7 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
             say(f"taking back what was provisioned on {name}")
             playbooks.run(playbooks.TEARDOWN, inventory, name)
             progress = kept.step(progress, "teardown")
-        say(f"{place.file}: {place.lines} lines of {name} go")
+        say(f"{place.file}: {number_of(place.lines, 'line')} of {name} go")
         place.take_out()
         progress = kept.step(progress, "listed")
     else:

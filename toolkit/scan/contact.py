@@ -45,6 +45,8 @@ class Login:
     user: str
     password: str | None = field(default=None, repr=False)
     key_file: Path | None = None
+    known_hosts: Path | None = None
+    """Where its host key is known; None: where those of all others are."""
 
     @property
     def known_as(self) -> str:
@@ -109,6 +111,7 @@ def contact(login: Login, known_hosts: Path) -> Outcome:
     """Log in to a node and read it; its host key where that is not known yet."""
     client = paramiko.SSHClient()
     _open.add(client)
+    known_hosts = login.known_hosts or known_hosts
     client.set_missing_host_key_policy(_Ask())
     try:
         if known_hosts.is_file():

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from toolkit.scan.answer import Answer
 from toolkit.scan.propose import NodeProposal, Proposal
+from validation.counting import number_of
 from validation.model import Node, Port, Topology
 
 
@@ -61,7 +62,9 @@ def _node(node: Node, seen: NodeProposal) -> list[Difference]:
     if node.name != seen.answer.name:
         found.append(Difference(node.name, "host name", node.name, seen.answer.name))
     if seen.answer.gpus and "gpu_servers" not in node.groups:
-        found.append(Difference(node.name, "group", ", ".join(node.groups), f"has {len(seen.answer.gpus)} GPUs"))
+        found.append(
+            Difference(node.name, "group", ", ".join(node.groups), f"has {number_of(len(seen.answer.gpus), 'GPU')}")
+        )
     found += [difference for port in node.ports for difference in _port(node, port, seen.answer)]
     return found + _bom(node, seen)
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.scan.contact import HostKey
+
+_FILE = re.compile(r"(?:-o)?\s*UserKnownHostsFile[\s=]+[\"']?([^\s\"'%]+)", re.IGNORECASE)
+
+
+def of_inventory(arguments: Sequence[str]) -> Path | None:
+    """The file that an inventory has ssh keep host keys in (-o UserKnownHostsFile=...), None where it names none."""
+    for words in arguments:
+        if (found := _FILE.match(words)) and found[1] not in ("/dev/null", "none"):
+            return Path(found[1]).expanduser()
+    return None
 
 
 def add(keys: Sequence[HostKey], file: Path) -> None:

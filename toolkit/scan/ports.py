@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from toolkit.scan.answer import Answer, ScannedPort
+from validation.counting import number_of
 
 LEAST_GBPS = 10.0
 """Below this a port is no fabric's: no profile of toolkit/fabrics is slower."""
@@ -77,9 +78,12 @@ def choose(answer: Answer, address: str) -> Choice:
         if len(beside) == len(answer.gpus):
             left = keep(beside, "shares no port of the host with a GPU; storage?")
         else:
-            checks.append(f"{len(left)} ports for {len(answer.gpus)} GPUs: leave out those that are not the fabric's")
+            checks.append(
+                f"{number_of(len(left), 'port')} for {number_of(len(answer.gpus), 'GPU')}: leave out those "
+                "that are not the fabric's"
+            )
     elif not answer.gpus and len(left) > 1:
-        checks.append(f"{len(left)} ports are alike: leave out those that are not the fabric's")
+        checks.append(f"{number_of(len(left), 'port')} are alike: leave out those that are not the fabric's")
     left.sort(key=lambda port: natural(port.interface))
     others.sort(key=lambda other: natural(other[0].interface))
     return Choice(tuple(left), tuple(others), tuple(checks))

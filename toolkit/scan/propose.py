@@ -13,6 +13,7 @@ from toolkit.scan.answer import HOST_NAME, Answer, Gpu, ScannedPort
 from toolkit.scan.ports import Choice, choose, two_in_one_network, two_managers
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import GROUPS
+from validation.counting import number_of
 from validation.fabric import Fabric
 
 HEAD = re.compile(r"head|login|master|mgmt|admin|ctl|slurm", re.IGNORECASE)
@@ -218,7 +219,7 @@ def _bom(
     if answer.gpu_names:
         found["gpu_model"] = ", ".join(sorted(set(answer.gpu_names)))
         if len(answer.gpu_names) != len(answer.gpus):
-            checks.append(f"nvidia-smi lists {len(answer.gpu_names)} GPUs, the PCI bus {len(answer.gpus)}")
+            checks.append(f"nvidia-smi lists {number_of(len(answer.gpu_names), 'GPU')}, the PCI bus {len(answer.gpus)}")
     elif answer.gpus:
         by_id = {_model(gpu, gpu_models) for gpu in answer.gpus}
         found["gpu_model"] = ", ".join(sorted(by_id))

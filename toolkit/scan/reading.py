@@ -45,7 +45,8 @@ def read(
         agreed = not to_ask or confirm(to_ask)
         taken = {wanted: key for wanted, key in new.items() if wanted.host_key is not None or agreed}
         if taken:
-            known_hosts.add(list(taken.values()), file)
+            for place in {key.login.known_hosts or file for key in taken.values()}:
+                known_hosts.add([key for key in taken.values() if (key.login.known_hosts or file) == place], place)
             second = [(wanted, logins[wanted]) for wanted in taken]
             found |= dict(zip(taken, _all(second, file, tell, at_once), strict=True))
         for wanted in new.keys() - taken.keys():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory_address import is_ipv6
+from validation.counting import number_of
 from validation.load import read_source
 
 GROUPS = ("heads", "clients", "gpu_servers")
@@ -74,7 +75,10 @@ def from_file(path: Path) -> list[Wanted]:
         cells = _cells(line, separator)
         if len(cells) > len(header):
             words = {",": "commas", ";": "semicolons", "\t": "tabs"}[separator]
-            raise UsageFault(f"{path}:{number}: {len(cells)} cells, {len(header)} columns; remove the {words} too many")
+            raise UsageFault(
+                f"{path}:{number}: {number_of(len(cells), 'cell')}, {number_of(len(header), 'column')}; "
+                f"remove the {words} too many"
+            )
         found += _row(dict(zip(header, cells, strict=False)), f"{path}:{number}")
     return found
 
@@ -115,7 +119,9 @@ def _row(row: dict[str, str], place: str) -> list[Wanted]:
         raise UsageFault(f"{place}: host_key {key!r} is no fingerprint; write it as ssh-keygen -lf does: SHA256:...")
     many = expand(address, place)
     if len(many) > 1 and (given.get("name") or key):
-        raise UsageFault(f"{place}: one name or host key for the {len(many)} nodes of {address}; a line for each")
+        raise UsageFault(
+            f"{place}: one name or host key for the {number_of(len(many), 'node')} of {address}; a line for each"
+        )
     return [
         Wanted(a, place, given.get("name"), group, given.get("user"), int(port) if port else None, key) for a in many
     ]
@@ -126,7 +132,7 @@ def checked(wanted: list[Wanted]) -> list[Wanted]:
     if not wanted:
         raise UsageFault("no nodes: name addresses, or a file of them with --nodes")
     if len(wanted) > _MOST:
-        raise UsageFault(f"{len(wanted)} addresses; at most {_MOST} at a time: is a range too wide?")
+        raise UsageFault(f"{number_of(len(wanted), 'address')}; at most {_MOST} at a time: is a range too wide?")
     seen: dict[tuple[str, int | None], str] = {}
     for one in wanted:
         if not _ADDRESS.fullmatch(one.address) and not is_ipv6(one.address):

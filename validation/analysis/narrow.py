@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from validation.counting import number_of
 from validation.schedule import tournament_round, tournament_rounds
 
 Job = tuple[str, ...]
@@ -47,13 +48,13 @@ class Outcome:
     def words(self) -> str:
         """One sentence for people."""
         if self.nobody_good:
-            return f"all {self.jobs} jobs failed: what all nodes share is at fault, and nobody is named"
+            return f"all {number_of(self.jobs, 'job')} failed: what all nodes share is at fault, and nobody is named"
         said = [f"{node} (failed with {' and with '.join(by)})" for node, by in self.bad.items()]
         if self.unsettled:
             said.append("not settled: " + "; ".join(", ".join(group) for group in self.unsettled))
         if not said:
             said = ["no part of the job fails by itself: the fault shows only at full size, or is gone"]
-        return f"{'; '.join(said)}; {self.jobs} jobs in {self.rounds} rounds"
+        return f"{'; '.join(said)}; {number_of(self.jobs, 'job')} in {number_of(self.rounds, 'round')}"
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from validation.asbuilt.site import Host, Site, not_applicable
+from validation.counting import be, number_of
 
 UNLIMITED = -1
 
@@ -65,7 +66,10 @@ def test_every_node_is_known_by_name(host: Host, site: Site) -> None:
     found = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.split()}
     right = {name: str(ipaddress.ip_address(address)) for name, address in wanted.items()}  # as getent writes it
     wrong = [f"{name} is {_list(found.get(name, []))}" for name in names if right[name] not in found.get(name, [])]
-    assert not wrong, f"{len(wrong)} of {len(names)} names are not as in the inventory: {'; '.join(wrong[:3])}"
+    assert not wrong, (
+        f"{len(wrong)} of {number_of(len(names), 'name')} {be(len(wrong))} not as in the inventory: "
+        f"{'; '.join(wrong[:3])}"
+    )
 
 
 def test_limits_of_a_login_are_as_wanted(host: Host, site: Site) -> None:

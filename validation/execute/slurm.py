@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from validation import bounded
+from validation.counting import number_of
 from validation.errors import RunError
 from validation.execute.doors import Doors
 from validation.execute.remote import Output, Remote, is_report, named
@@ -182,7 +183,7 @@ class SlurmLauncher:
                 if (pending := _GIVEN.search(holder.said)) is not None:
                     since = await self._waiting_for(pending[1])
                 if since and since != told:
-                    self._say(f"{since}; at most {self._wanted.wait_s / 60:g} minutes")
+                    self._say(f"{since}; at most {number_of(self._wanted.wait_s / 60, 'minute')}")
                     told = since
                 waited = time.monotonic() - began
                 if waited >= self._wanted.wait_s + (0 if told else GRANT_S):
@@ -196,7 +197,9 @@ class SlurmLauncher:
         if document is None:
             raise RunError(f"Slurm does not take the job: {_last(said)}")
         self.job = str(document.get("job", ""))
-        self._say(f"Slurm job {self.job} holds {', '.join(names)} for {self._wanted.minutes} minutes at most")
+        self._say(
+            f"Slurm job {self.job} holds {', '.join(names)} for {number_of(self._wanted.minutes, 'minute')} at most"
+        )
 
     async def _take_back(self, holder: Remote) -> None:
         """Cancel a job that waits: salloc does not look at its stdin before the job begins."""
@@ -279,7 +282,7 @@ class SlurmLauncher:
         if state is not None and state[1] in ("RUNNING", "CONFIGURING", "SUSPENDED"):
             return None
         how = _ENDS.get(state[1] if state else "", f"has ended ({state[1] if state else 'unknown'})")
-        how = how.format(limit=limit[1] if limit else f"{self._wanted.minutes} minutes")
+        how = how.format(limit=limit[1] if limit else number_of(self._wanted.minutes, "minute"))
         return f"Slurm job {self.job} {how}; what was measured is kept, and --resume goes on in a new job"
 
     async def close(self) -> None:

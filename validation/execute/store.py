@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from validation import bounded
+from validation.counting import number_of
 from validation.errors import RunError
 from validation.files import flush_folder
 from validation.load import is_json
@@ -54,7 +55,7 @@ class Store:
         if whole == len(content) and last and not is_json(last):
             whole -= len(last)
         if whole != len(content):
-            self.torn = f"{RESULTS}: torn last line ({len(content) - whole} bytes) was dropped"
+            self.torn = f"{RESULTS}: torn last line ({number_of(len(content) - whole, 'byte')}) was dropped"
             os.ftruncate(self._fd, whole)
             os.fsync(self._fd)
         return whole

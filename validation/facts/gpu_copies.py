@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from validation.counting import be, number_of
 from validation.facts.common import Count, Name, Positive, once
 from validation.facts.gpu_watch import GpuWatch
 from validation.facts.nvlink import NvGpu
@@ -182,7 +183,11 @@ class GpuCopyFacts(Model):
         found = [gpu.untaken for gpu in self.gpus if gpu.untaken and not gpu.held]
         ends = (None, *(number for number, gpu in enumerate(self.gpus) if not gpu.untaken))
         if self.declared > len(self.gpus):
-            found.append("; ".join([f"{len(self.gpus)} of {self.declared} GPUs are there", *self.silent]))
+            found.append(
+                "; ".join(
+                    [f"{len(self.gpus)} of {number_of(self.declared, 'GPU')} {be(len(self.gpus))} there", *self.silent]
+                )
+            )
         elif not self.declared:
             found += self.silent
         for source in ends:
@@ -199,4 +204,4 @@ class GpuCopyFacts(Model):
         found = [*(f"{w.words}: {w.error}" for w in kernels), *found]  # what follows in its context is its error, too
         wrong = [c for c in self.copies if c.fault and not any(c.words in words for words in found)]
         wrong = [c for c in wrong if {c.source, c.target} <= set(ends)]
-        return [*found, *(f"{c.words}, {c.bytes} bytes: {c.fault}" for c in wrong)]
+        return [*found, *(f"{c.words}, {number_of(c.bytes, 'byte')}: {c.fault}" for c in wrong)]

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
+from validation.counting import number_of
 from validation.facts.common import Count, Name, Positive, once
 from validation.model_base import Model
 
@@ -137,7 +138,9 @@ class Attempt(Model):
     def _shown(self) -> Attempt:
         shown = {key: value for key in GOT_THROUGH if (value := getattr(self, key)) is not None}
         if len(shown) != 1:
-            raise ValueError(f"{self.name}: {len(shown)} things show how it ended, exactly one is expected")
+            raise ValueError(
+                f"{self.name}: {number_of(len(shown), 'thing')} show how it ended, exactly one is expected"
+            )
         if (self.got_through and self.promised) != self.breach:
             raise ValueError(f"{self.name}: breach {self.breach} and {shown} contradict each other")
         if not self.promised and self.name not in NOT_PROMISED_BY_ALL:

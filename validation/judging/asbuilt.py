@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -93,7 +94,7 @@ def _converged(criterion: Criterion, facts: ConvergedFacts, node: str, id_: str,
     if found is None or found.outcome in ("unreachable", "not-finished"):
         why = "nothing was said of it" if found is None else f"{found.outcome}: {found.failure}".rstrip(": ")
         return judgement(criterion, node, "not-measured", "missing-metric", why, [id_], bound=bound)
-    text = f"{found.changed} of {found.ok} tasks would change something ({facts.version})"
+    text = f"{found.changed} of {number_of(found.ok, 'task')} would change something ({facts.version})"
     if found.outcome == "failed":
         why = f"site.yml in check mode failed at {found.failure}"
         return judgement(criterion, node, "fail", "not-working", why, [id_], text=text, bound=bound)
@@ -103,5 +104,5 @@ def _converged(criterion: Criterion, facts: ConvergedFacts, node: str, id_: str,
         more = f"; and {found.changed - _NAMED} more" if found.changed > _NAMED else ""
         why = f"site.yml would change {found.changed}: {named}{more}"
         return judgement(criterion, node, "fail", "not-equal", why, [id_], summary=summary, text=text, bound=bound)
-    why = f"site.yml would change nothing in {found.ok} tasks"
+    why = f"site.yml would change nothing in {number_of(found.ok, 'task')}"
     return judgement(criterion, node, "pass", "within-bounds", why, [id_], summary=summary, text=text, bound=bound)

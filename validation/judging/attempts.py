@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.judging.denial import Loss, explains
 from validation.model import Judgement
 
@@ -42,7 +43,7 @@ def decide(attempts: Sequence[Attempt], judge: Callable[[list[float]], Judgement
     if "fail" in verdicts and "pass" in verdicts:
         said = "; ".join(f"attempt {n + 1}: {alone[n].reason}" for n in counted)
         return undecided(pooled, f"intermittent; no attempt decides: {said}")
-    words = f"{len(counted)} attempts" if len(counted) > 1 else f"attempt {counted[0] + 1}"
+    words = number_of(len(counted), "attempt") if len(counted) > 1 else f"attempt {counted[0] + 1}"
     if aside:
         worst = max((attempts[n].loss for n in aside), key=lambda loss: loss.share)
         words += f", without {len(aside)} of {len(attempts)} meanwhile disturbed: {worst.words}"
@@ -51,7 +52,7 @@ def decide(attempts: Sequence[Attempt], judge: Callable[[list[float]], Judgement
 
 def too_noisy(judgement: Judgement, loss: Loss, attempts: int = 1) -> Judgement:
     """Not measured, for what was denied explains what was found."""
-    tries = f" in {attempts} attempts" if attempts > 1 else ""
+    tries = f" in {number_of(attempts, 'attempt')}" if attempts > 1 else ""
     return undecided(judgement, f"{loss.words}{tries}; run again when it is quieter ({judgement.reason})")
 
 

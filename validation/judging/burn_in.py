@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import BurnDevice, BurnFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -132,5 +133,5 @@ def _events(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, 
     elif verdict != "pass":
         yield judgement(criterion, name, "not-measured", code, why, (m.id,), bound=bound)
     else:
-        why = f"{len(last.gpus)} GPUs in {facts.took_s / 60:.1f} minutes: no counter grew, {why}"
+        why = f"{number_of(len(last.gpus), 'GPU')} in {facts.took_s / 60:.1f} minutes: no counter grew, {why}"
         yield judgement(criterion, name, "pass", "within-bounds", why, (m.id,), bound=bound)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from validation.analysis.stats import summarize
 from validation.bounds import CEILING_SLACK
 from validation.collective_bounds import LEAST_BYTES, Layout, bound
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import CollectivesFacts
 from validation.judging.attempts import Attempt, decide
@@ -75,7 +76,7 @@ def _judged(
     summary, ids = summarize(values), [job.id]
     op = (criterion.metric or "").removesuffix(_SUFFIX)
     largest = max((row.bytes for row in facts.rows if row.op == op), default=0)
-    shown = f"{summary.median:.4g} GB/s at {largest} bytes by {facts.by}"
+    shown = f"{summary.median:.4g} GB/s at {number_of(largest, 'byte')} by {facts.by}"
 
     def unsaid(code: ReasonCode, why: str) -> Judgement:
         return judgement(criterion, subject, "not-measured", code, why, ids, summary=summary, bound=limit)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import CollectivesFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -25,7 +26,7 @@ METRIC = "all_reduce_busbw_gb_s"
 
 
 def _subject(job: Measurement, words: str) -> Subject:
-    return where(names(job, "hosts"), f"{words}, {job.params['ranks']} ranks")
+    return where(names(job, "hosts"), f"{words}, {number_of(job.params['ranks'], 'rank')}")
 
 
 def _facts(case: Case, criterion: Criterion, subject: Subject, job: Measurement) -> CollectivesFacts | Judgement:
@@ -78,9 +79,9 @@ def _nvls(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
     size = _largest(off)
     with_, without = _at(on, size), _at(off, size)
     if without is None or with_ is None:
-        why = f"no all-reduce of {size} bytes in both jobs"
+        why = f"no all-reduce of {number_of(size, 'byte')} in both jobs"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
-    shown = f"{with_:.4g} GB/s as NCCL takes it, {without:.4g} without NVLS, at {size} bytes"
+    shown = f"{with_:.4g} GB/s as NCCL takes it, {without:.4g} without NVLS, at {number_of(size, 'byte')}"
     if not on.path.nvls:
         why = f"NCCL takes no NVLS on these GPUs, says its log: {shown}"
         return judgement(criterion, subject, "not-applicable", "not-applicable", why, ids)
@@ -112,7 +113,7 @@ def _isolated(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     rates = [value for result in case.tries(job.id) for value in result.values(METRIC)]
     summary = summarize(rates) if rates else None
-    shown = f"{summary.median:.4g} GB/s at {_largest(facts)} bytes; {text}" if summary else text
+    shown = f"{summary.median:.4g} GB/s at {number_of(_largest(facts), 'byte')}; {text}" if summary else text
     inside = [str(c) for c in facts.path.channels if not c.transport.startswith("NET/")]
     if inside:
         why = f"NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1 had no effect: {', '.join(inside)}"
@@ -141,7 +142,7 @@ def _ceiling(
         return None
     each = facts.world_size // (len(set(facts.hosts)) or 1)
     value = ports / each
-    line = f"ceiling: {ports:g} GB/s of a node's ports / {each} GPUs = {value:.4g} GB/s"
+    line = f"ceiling: {ports:g} GB/s of a node's ports / {number_of(each, 'GPU')} = {value:.4g} GB/s"
     return Bound(metric=METRIC, unit="GB/s", ceiling=value, derivation=(line,), source=criterion.source)
 
 

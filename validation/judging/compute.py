@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.gpu_rates import peak, seen
@@ -105,7 +106,9 @@ def _judge(
     if who := busy(device):
         why = f"{gpu.said}: somebody works on it: {who}; measure again when it is free"
         return judgement(criterion, about, "not-measured", "too-noisy", why, evidence, bound=bound)
-    broken = [f"{f.list} {f.precision}: {f.not_finite} of {f.problems} problems" for f in figures if f.not_finite]
+    broken = [
+        f"{f.list} {f.precision}: {f.not_finite} of {number_of(f.problems, 'problem')}" for f in figures if f.not_finite
+    ]
     if broken:
         why = f"{gpu.said}: results that are no finite numbers: {'; '.join(broken)}"
         return judgement(criterion, about, "fail", "not-working", why, evidence, bound=bound)
@@ -188,7 +191,10 @@ def _lost(mine: ComputeFigure, others: list[ComputeFigure]) -> str:
     if not memory and (skipped <= least or not others):
         return ""
     why = "out of memory" if memory else max(mine.skipped, key=lambda words: mine.skipped[words])
-    return f"{mine.list} {mine.precision}: {memory or skipped} of {mine.problems + skipped} problems did not run: {why}"
+    return (
+        f"{mine.list} {mine.precision}: {memory or skipped} of "
+        f"{number_of(mine.problems + skipped, 'problem')} did not run: {why}"
+    )
 
 
 def _held(device: ComputeDevice, mine: ComputeFigure, others: list[ComputeFigure]) -> Iterator[Held]:

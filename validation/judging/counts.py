@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import CopyFacts, IsolationFacts, NeighbourFacts, NoRebootFacts, RemoteTrainFacts, UnchangedFacts
 from validation.judging.case import Case, judgement, unusable
@@ -45,7 +46,7 @@ def _matrix(measurement: Measurement, result: Result, worst: float) -> str:
     facts = result.facts_of(CopyFacts)
     if facts is None or not facts.devices:
         return "its facts name no GPUs"
-    return f"its matrix lacks {len(facts.holes)} pairs" if facts.holes else ""
+    return f"its matrix lacks {number_of(len(facts.holes), 'pair')}" if facts.holes else ""
 
 
 def _same(measurement: Measurement, result: Result, worst: float) -> str:
@@ -71,7 +72,10 @@ def _fault(measurement: Measurement, result: Result, worst: float) -> str:
     if len(facts.ends) != turns or sum(run.beside == "fault" for run in facts.runs) != turns:
         return f"its facts have not all {turns} faults"
     if worst != len(facts.by_fault()):
-        return f"its count of {worst:g} and {len(facts.by_fault())} things that a fault did contradict each other"
+        return (
+            f"its count of {worst:g} and {number_of(len(facts.by_fault()), 'thing')} that a fault did "
+            "contradict each other"
+        )
     return ""
 
 
@@ -83,7 +87,7 @@ def _boots(measurement: Measurement, result: Result, worst: float) -> str:
     if tuple("+".join(change.parts) for change in facts.changes) != names(measurement, "wholes"):
         return "its changes are not those of the plan"
     if worst != len(facts.reboots()):
-        return f"its count of {worst:g} and {len(facts.reboots())} reboots contradict each other"
+        return f"its count of {worst:g} and {number_of(len(facts.reboots()), 'reboot')} contradict each other"
     return ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import DcgmFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -67,7 +68,7 @@ def _judge(facts: DcgmFacts, gpus: int) -> tuple[VerdictName, ReasonCode, str]:
     ]
     doubts = [f"{words}: {'; '.join(found)}" for found, words in reasons if found]
     if gpus and len(facts.gpus) != gpus:
-        doubts.append(f"it names {len(facts.gpus)} of {gpus} GPUs")
+        doubts.append(f"it names {len(facts.gpus)} of {number_of(gpus, 'GPU')}")
     if not doubts and facts.returncode:
         doubts.append(f"dcgmi ended with exit status {facts.returncode}, which no test explains")
     clean = [test.name for test in facts.tests if any(r.status == "pass" and not r.errors for r in test.results)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.facts import NodeFacts
 from validation.judging.case import Case
 from validation.judging.methods import METHODS
@@ -126,7 +127,8 @@ def _mostly_waived(case: Case, verdicts: Sequence[CriterionVerdict]) -> str:
     if not any(v.verdict == "waived" for v in owed) or len(good) >= PASSED_SHARE * len(owed):
         return ""
     return (
-        f"mostly waived: {len(good)} of {len(owed)} criteria that are owed and can be measured pass, at least "
+        f"mostly waived: {len(good)} of {number_of(len(owed), 'criterion')} that are owed and can be "
+        "measured pass, at least "
         f"{PASSED_SHARE:.0%} must, whatever is waived"
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from validation.analysis.guilt import Guilt, Pair, Place, guilty
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.model import Judgement
@@ -65,7 +66,8 @@ class Slower:
         each = 2 if sort.both_ways else 1  # of both ways at once a pair has one value for its two directions
         return (
             f"{self.criterion}{f' ({sort.words})' if sort.words else ''}: {guilt.words} is {guilt.slower:.0%} {worse} "
-            f"than its equals in {len(guilt.pairs) // each} of its {guilt.of // each} pairs, within the bound (their "
+            f"than its equals in {len(guilt.pairs) // each} of its {number_of(guilt.of // each, 'pair')}, "
+            "within the bound (their "
             f"median {guilt.median:.4g} {unit}, their spread {guilt.spread:.1%}; confidence {guilt.confidence:.0%})"
         )
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from validation.analysis.localise import Pair, Suspect, localise
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.causes import with_causes, with_declared, with_differences
@@ -136,7 +137,7 @@ def _rail(
     case: Case, criterion: Criterion, rail: str, count: int, bad: Sequence[Judgement], good: Sequence[Judgement]
 ) -> Finding:
     numbers = _numbers(criterion, bad, good) + _repeated(case, bad)
-    text = f"all {count} measured pairs of rail {rail} fail, and those of other rails do not: {numbers}"
+    text = f"all {number_of(count, 'measured pair')} of rail {rail} fail, and those of other rails do not: {numbers}"
     remedy = f"Look at what the ports of this rail share: switch, cabling, VLAN, MTU. {criterion.remedy or ''}".strip()
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     about = Subject(kind="cluster", op=f"rail {rail}")
@@ -147,7 +148,7 @@ def _leaf(
     case: Case, criterion: Criterion, shared: Shared, bad: Sequence[Judgement], good: Sequence[Judgement]
 ) -> Finding:
     numbers = _numbers(criterion, bad, good) + _repeated(case, bad)
-    text = f"all {len(shared.pairs)} measured pairs of {shared.words} fail, and others do not: {numbers}"
+    text = f"all {number_of(len(shared.pairs), 'measured pair')} of {shared.words} fail, and others do not: {numbers}"
     remedy = f"{LOOK_THERE}. {criterion.remedy or ''}".strip()
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     about = Subject(kind="cluster", op=shared.op)
@@ -221,13 +222,15 @@ def _suspect(
     evidence = tuple(sorted({e for j in (*bad, *besides) for e in j.evidence}))
     remedy = criterion.remedy or "Look at the evidence"
     if suspect.kind == "cluster":
-        text = f"all {count} measured pairs fail{at_once}, so no single port is at fault: {numbers}"
+        text = f"all {number_of(count, 'measured pair')} fail{at_once}, so no single port is at fault: {numbers}"
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
         return _finding("cluster", CLUSTER, text, remedy, criterion, evidence, suspect.confidence)
     if suspect.kind == "port":
         subject = ends[suspect.subject[0]]
         how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
-        text = f"node {subject.node}: {subject} fails{how or at_once} in {count} of its {of} pairs: {numbers}"
+        text = (
+            f"node {subject.node}: {subject} fails{how or at_once} in {count} of its {number_of(of, 'pair')}: {numbers}"
+        )
         about = Subject.port(subject)
         return _finding(about.kind, about, text, remedy, criterion, evidence, suspect.confidence)
     a, b = (ends[end] for end in suspect.subject)
@@ -367,7 +370,8 @@ def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[F
             Finding(
                 kind="port" if port else "node",
                 about=Subject.port(port) if port else Subject.node(node),
-                text=f"{who}: {len(ids)} measurements in which it takes part have no usable result: {error}",
+                text=f"{who}: {number_of(len(ids), 'measurement')} in which it takes part without a usable "
+                f"result: {error}",
                 remedy=f"{back}, then measure what is missing with `toolkit validate --resume RUN`",
                 criteria=criteria,
                 evidence=tuple(ids),

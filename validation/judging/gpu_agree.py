@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import GpuCopyFacts, GpuTool, GpuToolsFacts, ToolCell
 from validation.judging.case import Case, facts_for, judgement
@@ -126,7 +127,7 @@ def _tool(case: Case, criterion: Criterion, m: Measurement, ours: GpuCopyFacts, 
     said = [one.said(tool.name) for one in off] + remarks
     more = f" and {len(said) - SHOWN} more" if len(said) > SHOWN else ""
     version = f"{tool.name} {tool.version}".strip()
-    why = f"{version}: {len(held)} copies by both, the largest difference is {abs(worst.off):.1%}"
+    why = f"{version}: {number_of(len(held), 'copy')} by both, the largest difference is {abs(worst.off):.1%}"
     why += f": {'; '.join(said[:SHOWN])}{more}" if said else ""
     summary = Summary(abs(worst.off), 0.0, abs(worst.off), abs(worst.off), len(held))
     if nothing := case.gpu_proves_nothing(emulated=False):  # of emulated ones there is no tool

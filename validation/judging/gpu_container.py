@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import GpuContainerFacts
 from validation.judging.case import Case
@@ -35,14 +36,18 @@ def _judge(case: Case, node: Node, facts: GpuContainerFacts) -> tuple[VerdictNam
     wrong = ["the container could not be taken away"] if facts.left else []
     if before is not None and before.gpus < facts.host:
         said = f" ({before.said})" if before.said else ""
-        wrong.append(f"{before.gpus} of {facts.host} GPUs in a container by CDI{said}")
+        wrong.append(f"{before.gpus} of {number_of(facts.host, 'GPU')} in a container by CDI{said}")
     if before is not None and after is not None and after.gpus < before.gpus:
         said = f" ({after.said})" if after.said else ""
-        wrong.append(f"{after.gpus} of {before.gpus} GPUs after systemctl daemon-reload{said}")
+        wrong.append(f"{after.gpus} of {number_of(before.gpus, 'GPU')} after systemctl daemon-reload{said}")
     if wrong:
         return "fail", "not-equal", "; ".join([*wrong, f"Docker {facts.docker}, {facts.toolkit}, {facts.cgroups}"])
     if before is None or after is None or facts.unmade:
         return "not-measured", missing, facts.unmade or "nothing was asked"
     if not after.gpus:
         return "not-measured", missing, "nvidia-smi lists no GPU on the node"
-    return "pass", "within-bounds", f"{after.gpus} GPUs before and after; Docker {facts.docker}, {facts.cgroups}"
+    return (
+        "pass",
+        "within-bounds",
+        f"{number_of(after.gpus, 'GPU')} before and after; Docker {facts.docker}, {facts.cgroups}",
+    )

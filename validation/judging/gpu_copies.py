@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import CopyGpu, GpuCopyFacts
 from validation.facts.gpu_watch import SLOW_CLOCK
@@ -254,7 +255,7 @@ def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
             why = "the GPUs are emulated, and the node is not"
             said = judgement(criterion, node, "not-measured", "virtual", why, evidence, bound=bound)
         else:
-            why = f"{cells} cells of H and {len(facts.gpus)} GPUs, all data verified"
+            why = f"{number_of(cells, 'cell')} of H and {number_of(len(facts.gpus), 'GPU')}, all data verified"
             why += "; the GPUs are emulated" if facts.emulated else ""
             said = judgement(criterion, node, "pass", "within-bounds", why, evidence, summary=summary, bound=bound)
         found.append(said)

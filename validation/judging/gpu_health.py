@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import GpuHealthFacts, GpuReading
 from validation.judging.case import Case, facts_for, judgement, unusable
@@ -186,9 +187,9 @@ def _states(case: Case, one: Seen, peers: list[Seen]) -> tuple[list[str], list[s
     wanted = declared(case, one.node)
     there = len(one.first.gpus)
     if there < wanted:
-        wrong.append(f"NVML shows {there} of {wanted} GPUs")
+        wrong.append(f"NVML shows {there} of {number_of(wanted, 'GPU')}")
     elif wanted and there > wanted:
-        wrong.append(f"NVML shows {there} GPUs, {wanted} declared")
+        wrong.append(f"NVML shows {number_of(there, 'GPU')}, {wanted} declared")
     for facts, when in one.readings:
         wrong += [f"{lost}{when}" for lost in facts.lost]
         if facts.unread:
@@ -238,7 +239,9 @@ def _faults(gpu: GpuReading, node: Node) -> Iterable[str]:
     if (gpu.pages_retired or 0) >= RETIRED_PAGES:
         yield f"{gpu.pages_retired} pages of its memory are retired: replace it"
     if (gpu.rows_uncorrected or 0) > REMAPPED_ROWS:
-        yield f"{gpu.rows_uncorrected} rows of its memory are remapped for uncorrectable errors: replace it"
+        yield (
+            f"{number_of(gpu.rows_uncorrected, 'row')} of its memory are remapped for uncorrectable errors: replace it"
+        )
     state = gpu.state
     hot = f" at {state.temperature_c} C" if state.temperature_c is not None else ""
     mine = [words for reason, words in THROTTLED.items() if reason in (state.throttle_reasons or ())]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import DISTANCES, NodeFacts, PciCard, Uplink
 from validation.judging.case import CONTAINERS, Case, facts_for, judgement
@@ -15,7 +16,7 @@ def unseen(node: Node, facts: NodeFacts) -> list[str]:
     found = []
     counted, gpus = max(facts.gpu_count, node.bom.gpu_count or 0), sum(card.what == "gpu" for card in facts.pci)
     if gpus < counted:
-        found.append(f"it shows {gpus} of {counted} GPUs")
+        found.append(f"it shows {gpus} of {number_of(counted, 'GPU')}")
     for port in node.ports:
         there = [card for card in facts.pci if card.interface == port.interface]
         if not there:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import IbFabricFacts, IbLink, RdmaPort
 from validation.judging.case import Case, facts_for, judgement, unusable
@@ -92,8 +93,8 @@ def _counted(found: Reading, result: Result) -> None:
     elif not found.masters and not found.wrong:
         found.odd.append(f"subnet_managers names none{when}")
     for checked, listed, what in (
-        (facts.nodes_checked, facts.nodes, f"at least {facts.nodes} nodes"),
-        (facts.ports_checked, facts.ports, f"{facts.ports} ports"),
+        (facts.nodes_checked, facts.nodes, f"at least {number_of(facts.nodes, 'node')}"),
+        (facts.ports_checked, facts.ports, number_of(facts.ports, "port")),
     ):
         if checked < listed or listed < 1:
             found.odd.append(f"error counters were checked {checked} of {what}{when}")

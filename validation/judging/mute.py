@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from validation.analysis.localise import Pair, localise
+from validation.counting import number_of
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
 from validation.judging.leaves import LOOK_THERE, failed_leaves
@@ -50,18 +51,21 @@ def mute_ports(
             ends |= dict(zip((source, destination), m.endpoints, strict=True))
         for shared in failed_leaves(case, mute):
             of = [ids[pair] for pair in shared.pairs]
-            told = f"all {len(of)} pairs of {shared.words} have no usable result"
+            told = f"all {number_of(len(of), 'pair')} of {shared.words} have no usable result"
             found.append(_finding(case, Subject(kind="cluster", op=shared.op), told, of, SAID, remedies))
             mute = {pair: bad for pair, bad in mute.items() if pair not in set(shared.pairs)}
         for suspect in localise(mute):
             if suspect.kind == "port":
                 how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
-                told = f"{len(suspect.pairs)} of its {suspect.of} pairs have no usable result{how}"
+                told = (
+                    f"{len(suspect.pairs)} of its {number_of(suspect.of, 'pair')} "
+                    f"{'has' if len(suspect.pairs) == 1 else 'have'} no usable result{how}"
+                )
                 mine = [ids[pair] for pair in suspect.pairs]
                 about = Subject.port(ends[suspect.subject[0]])
                 found.append(_finding(case, about, told, mine, suspect.confidence, remedies))
         for port, mine in stolen.items():
-            told = f"{len(mine)} pairs of a port whose address it has too have no usable result"
+            told = f"{number_of(len(mine), 'pair')} of a port whose address it has too have no usable result"
             found.append(_finding(case, Subject.port(port), told, mine, None, remedies))
     return found
 

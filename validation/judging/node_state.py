@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import FileSystem, NodeFacts, NodeState
 from validation.judging.case import Case, facts_for, judgement
@@ -84,7 +85,10 @@ def _zone(state: NodeState, usual: int, zones: Counter[int]) -> Iterator[str]:
     """Where most nodes agree, and this one does not. Of two that differ nobody is the odd one."""
     mine = state.utc_offset_s
     if mine is not None and mine != usual and 2 * zones[usual] > zones.total():
-        yield f"its time zone is {_offset(mine)}, of {zones[usual]} of {zones.total()} nodes {_offset(usual)}"
+        yield (
+            f"its time zone is {_offset(mine)}, of {zones[usual]} of {number_of(zones.total(), 'node')} "
+            f"{_offset(usual)}"
+        )
 
 
 def _names(state: NodeState, served: bool) -> Iterator[str]:
@@ -128,7 +132,7 @@ def _text(state: NodeState) -> str:
     said = [_offset(state.utc_offset_s)] if state.utc_offset_s is not None else []
     if state.name_servers is not None:
         answering = [one.address for one in state.name_servers if one.answers]
-        said.append(f"{len(answering)} of {len(state.name_servers)} name servers answer")
+        said.append(f"{len(answering)} of {number_of(len(state.name_servers), 'name server')} answer")
     free = [f"{one.folder} {one.free_bytes / MIB:.4g} MiB" for one in state.file_systems or ()]
     said += [f"free: {', '.join(free)}"] if free else []
     taken = state.others_busy_processors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import NodeFacts, NvGpu
 from validation.gpus import NvLinks, nvlinks
@@ -86,7 +87,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if gpus is None:
         unknown.append(f"nothing tells of the GPUs' fabric: {facts.nvlink_unread or 'NVML was not asked'}")
     elif len(gpus) < counted:
-        unknown.append(f"NVML shows {len(gpus)} of {counted} GPUs")
+        unknown.append(f"NVML shows {len(gpus)} of {number_of(counted, 'GPU')}")
     if row is None:
         rates = {link.rate_mb_s for gpu in gpus or () for link in gpu.links if link.rate_mb_s}
         if len(rates) > 1:

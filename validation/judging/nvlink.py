@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import NodeFacts, NvGpu, joined
 from validation.gpus import nvlinks
@@ -52,7 +53,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if emulated and not case.virtual:
         return "not-measured", "missing-metric", "the GPUs are emulated"
     if len(gpus) < counted:
-        return "not-measured", missing, f"NVML shows {len(gpus)} of {counted} GPUs"
+        return "not-measured", missing, f"NVML shows {len(gpus)} of {number_of(counted, 'GPU')}"
     if not on_board and not any(gpu.up for gpu in gpus):
         return "not-applicable", "not-applicable", f"{facts.gpu_model or 'the GPUs'}: no NVLink"
     wrong = _wrong(gpus, row.links if row else None) if on_board else []

@@ -13,6 +13,7 @@ from itertools import zip_longest
 
 from validation.analysis.stats import summarize
 from validation.bounds import BOTH_WAYS, CEILING_SLACK, rdma_least_us
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.fabric import RdmaLatency
 from validation.judging.attempts import Attempt, decide
@@ -57,7 +58,7 @@ def _works(case: Case, criterion: Criterion, subject: Subject, mine: list[Measur
         first = case.latest[bad[0].id]
         reason = f"{_words(bad[0])}: {first.error}"
         if len(mine) > 1:
-            reason = f"{len(bad)} of {len(mine)} runs fail; {reason}"
+            reason = f"{len(bad)} of {number_of(len(mine), 'run')} fail; {reason}"
         return judgement(criterion, subject, "fail", "not-working", reason, [m.id for m in bad], text="does not work")
     ids = [m.id for m in mine]
     gone = unusable(case, criterion, subject, ids, None)
@@ -69,7 +70,9 @@ def _works(case: Case, criterion: Criterion, subject: Subject, mine: list[Measur
         why = f"not proved: {'; '.join(unproved[:3])}{more}"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     text = _proof(case, mine)
-    return judgement(criterion, subject, "pass", "within-bounds", f"{len(mine)} runs: {text}", ids, text=text)
+    return judgement(
+        criterion, subject, "pass", "within-bounds", f"{number_of(len(mine), 'run')}: {text}", ids, text=text
+    )
 
 
 def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]:
@@ -171,7 +174,8 @@ def _bound(case: Case, measurement: Measurement, medians: Sequence[float]) -> Bo
     most = min(bound.maximum, times * middle)
     lines = (
         *bound.derivation,
-        f"median of the {len(medians)} pairs: {middle:.4g} us; none may take more than {times:g} x {middle:.4g} = "
+        f"median of the {number_of(len(medians), 'pair')}: {middle:.4g} us; none may take more than "
+        f"{times:g} x {middle:.4g} = "
         f"{times * middle:.4g} us",
         f"limit: the lesser of the two, {most:.4g} us",
     )

@@ -10,6 +10,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import Memlock, Policy, RdmaPort, RdmaPortsFacts
 from validation.judging import counters
@@ -347,7 +348,7 @@ def judge_memlock(case: Case, criterion: Criterion) -> list[Judgement]:
             continue
         lock = facts.memlock or Memlock(bytes=None, user="an ordinary user", unread="it was not looked at")
         limit, user = lock.bytes, lock.user
-        text = f"{user}: {'unlimited' if limit == UNLIMITED else f'{limit} bytes'}"
+        text = f"{user}: {'unlimited' if limit == UNLIMITED else number_of(limit, 'byte')}"
         verdict: VerdictName = "pass"
         code: ReasonCode = "within-bounds"
         why = f"a new session of {user} may lock memory without a limit"
@@ -356,6 +357,6 @@ def judge_memlock(case: Case, criterion: Criterion) -> list[Judgement]:
             why = f"the limit of lockable memory is not known: {lock.unread or 'the probe gives none'}"
         elif limit != UNLIMITED:
             verdict, code = "fail", "not-equal"
-            why = f"a new session of {user} may lock {limit} bytes of memory, unlimited wanted"
+            why = f"a new session of {user} may lock {number_of(limit, 'byte')} of memory, unlimited wanted"
         judged.append(judgement(criterion, node, verdict, code, why, evidence, text=text, bound=bound))
     return judged

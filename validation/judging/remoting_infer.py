@@ -6,6 +6,7 @@ How long they take is reported. That they are the same is judged, on any device.
 from __future__ import annotations
 
 from validation.analysis.stats import summarize
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import InferFacts
 from validation.judging.case import Case, judgement, unusable
@@ -37,7 +38,7 @@ def judge_remote_infer(case: Case, criterion: Criterion) -> list[Judgement]:
 def _batch(case: Case, criterion: Criterion, job: Measurement, facts: list[InferFacts], batch: int) -> Judgement:
     about = Subject.node(str(job.params.get("server") or job.nodes[-1]), f"batch {batch}")
     if wrong := [words for known in facts if batch in known.batches() for words in known.differing(batch)]:
-        why = f"{len(wrong)} jobs with other answers: {'; '.join(wrong[:4])}"
+        why = f"{number_of(len(wrong), 'job')} with other answers: {'; '.join(wrong[:4])}"
         return judgement(criterion, about, "fail", "not-equal", why, [job.id])
     found: dict[str, list[float]] = {}
     planned = int(str(job.params.get("turns", 0))) * (int(str(job.params.get("steps", 0))) - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import MoveFacts
 from validation.facts.remoting_move import Moved
@@ -19,7 +20,9 @@ def said(it: Moved) -> str:
         else f"told after {it.told_s:.1f} s, its work kept after {it.saved_s or 0:.1f} s"
     )
     where = "elsewhere" if it.elsewhere else "on the same GPU"
-    lost = "" if it.steps_lost is None else f", {it.steps_lost} of {it.steps_kept + it.steps_lost} steps lost"
+    lost = (
+        "" if it.steps_lost is None else f", {it.steps_lost} of {number_of(it.steps_kept + it.steps_lost, 'step')} lost"
+    )
     return (
         f"{it.took} took a GPU from {it.gave}: {told}, given back after {it.gone_s:.1f} s; the other's first step "
         f"after {it.first_step_s:.1f} s; it went on {where} after {it.resumed_s:.1f} s{lost}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import NeighbourFacts
 from validation.judging.case import Case, judgement, unusable
@@ -17,7 +18,7 @@ def _rates(case: Case, job: Measurement, which: str) -> list[float] | str:
     found = [s.value for r in tries for s in r.samples if s.metric == metric_of(which) and s.unit == STEPS]
     turns, steps = int(str(job.params.get("turns", 0))), int(str(job.params.get("steps", 0)))
     if not found or len(found) != len(tries) * turns * (steps - 1):
-        return f"{job.id}: {which}: not all of {turns} turns with {steps} steps are there"
+        return f"{job.id}: {which}: not all of {number_of(turns, 'turn')} with {number_of(steps, 'step')} are there"
     return impossible(found, STEPS, "", most_of(case, None, found, STEPS)) or found
 
 

@@ -6,6 +6,7 @@ import math
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import SharesFacts
 from validation.judging.attempts import too_noisy
@@ -23,7 +24,10 @@ def _samples(case: Case, job: Measurement, metric: str) -> list[float] | str:
     tries = case.tries(job.id)
     found = [s.value for r in tries for s in r.samples if s.metric == metric and s.unit == STEPS]
     if not found or len(found) != len(tries) * int(str(job.params.get("turns", 0))):
-        return f"{job.id}: {len(found)} {metric} of {len(tries)} attempts with {job.params.get('turns')} turns each"
+        return (
+            f"{job.id}: {len(found)} {metric} of {number_of(len(tries), 'attempt')} with "
+            f"{number_of(job.params.get('turns'), 'turn')} each"
+        )
     return impossible(found, STEPS, "", most_of(case, None, found, STEPS)) or found
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import RemoteTrainFacts
 from validation.judging.attempts import too_noisy
@@ -72,7 +73,11 @@ def _both(case: Case, criterion: Criterion, job: Measurement, subject: Subject) 
         for way in ("native", "remote"):
             mine = [s.value for r in tries for s in r.samples if s.metric == metric_of(way, batch) and s.unit == STEPS]
             if len(mine) != len(tries) * turns * (steps - 1) or not mine:
-                why = why or f"{job.id}: {way}, batch {batch}: not all of {turns} turns with {steps} steps are there"
+                why = (
+                    why
+                    or f"{job.id}: {way}, batch {batch}: not all of {number_of(turns, 'turn')} with "
+                    f"{number_of(steps, 'step')} are there"
+                )
             else:
                 wrong = impossible(mine, STEPS, "", most_of(case, None, mine, STEPS))
                 why = why or (f"{way}, batch {batch}: {wrong}" if wrong else "")

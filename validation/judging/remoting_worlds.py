@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import WorldsFacts
 from validation.judging.attempts import too_noisy
@@ -27,7 +28,7 @@ def _rates(case: Case, job: Measurement, name: str) -> list[float] | str:
     found = [s.value for r in tries for s in r.samples if s.metric == metric_of(name) and s.unit == STEPS]
     turns, steps = int(str(job.params.get("turns", 0))), int(str(job.params.get("steps", 0)))
     if not found or len(found) != len(tries) * turns * (steps - 1):
-        return f"{job.id}: {name}: not all of {turns} turns with {steps} steps are there"
+        return f"{job.id}: {name}: not all of {number_of(turns, 'turn')} with {number_of(steps, 'step')} are there"
     return impossible(found, STEPS, "", most_of(case, None, found, STEPS)) or found
 
 
@@ -79,7 +80,7 @@ def judge_remote_scale(case: Case, criterion: Criterion) -> list[Judgement]:
         base, *more = facts[0].names()
         for name in more:
             gpus = facts[0].of(name)[0].gpus
-            about = Subject.node(job.nodes[0], f"{gpus} GPUs, {name.replace('-', ' ')}")
+            about = Subject.node(job.nodes[0], f"{number_of(gpus, 'GPU')}, {name.replace('-', ' ')}")
             over = _over(case, job, name, base, gpus)
             if isinstance(over, str):
                 judged.append(judgement(criterion, about, "not-measured", "missing-metric", over, [job.id]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+from validation.counting import be, number_of
 from validation.criterion import Criterion
 from validation.facts import NodeFacts
 from validation.floors import Component, Floors, numbers
@@ -97,7 +98,12 @@ def _component(key: str, component: Component, facts: NodeFacts) -> tuple[str, s
         return f"the facts say nothing of {title}", None, "unknown"
     if not found:
         if key == "driver" and facts.gpu_count:
-            return f"{facts.gpu_count} GPUs answer, and nothing tells the version of {title}", None, "unknown"
+            return (
+                f"{number_of(facts.gpu_count, 'GPU')} {be(facts.gpu_count)} there, and "
+                f"nothing tells the version of {title}",
+                None,
+                "unknown",
+            )
         return "", None, ""
     if component.rebuilt and not facts.docker_package:
         return f"{title} {found}: the facts do not say whose package Docker is", None, "unknown"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from datetime import datetime
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import SoakFabricFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -28,7 +29,11 @@ def _port(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
     facts = facts_for(case, criterion, subject, m.id, SoakFabricFacts, None)
     if isinstance(facts, Judgement):
         return facts
-    wrong = [f"{len(facts.lost)} of {len(facts.sessions)} sessions failed, {_first(facts)}"] if facts.lost else []
+    wrong = (
+        [f"{len(facts.lost)} of {number_of(len(facts.sessions), 'session')} failed, {_first(facts)}"]
+        if facts.lost
+        else []
+    )
     bad = growth(facts.before, facts.after, lambda name: of_links(name) or name in OWN_ERRORS)
     wrong += [str(change) for change in bad]
     flaps = [c for c in changes(facts.before, facts.after) if c.name == "carrier_changes" and c.by > 0]

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.judging.case import Case, judgement
 from validation.judging.compute import Gpu, as_ratio, busy, devices_of
@@ -56,7 +57,7 @@ def _judge(case: Case, criterion: Criterion, gpu: Gpu, gpus: Sequence[Gpu], whic
     precision = min(shares, key=lambda one: shares[one][0])
     share, median, count = shares[precision]
     words = f"{gpu.said}: {which} {precision} {mine[precision]:.4g} TFLOP/s, {share - 1:+.1%} of the median "
-    words += f"{median:.4g} of {count} GPUs"
+    words += f"{median:.4g} of {number_of(count, 'GPU')}"
     summary = Summary(median=share, mad=0.0, low=share, high=share, count=len(shares))
     if share < ((bound.floor if bound is not None else None) or 1.0):
         return judgement(criterion, gpu.subject, "fail", "below-floor", words, evidence, summary=summary, bound=bound)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from validation.analysis.stats import Summary
 from validation.bounds import CEILING_SLACK
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import SwitchLoadFacts, SwitchPort
 from validation.judging.case import Case, facts_for, judgement
@@ -53,7 +54,7 @@ def _judge(case: Case, criterion: Criterion, m: Measurement, subject: Subject) -
     result, fair = case.latest[m.id], m.kind.replace("-", "_") + "_fairness"
     for metric, many in ((criterion.metric or "", len(facts.receivers)), (fair, 1)):
         if len(result.values(metric)) != many:
-            why = f"{m.id}: {len(result.values(metric))} samples of {metric}, {many} are needed"
+            why = f"{m.id}: {number_of(len(result.values(metric)), 'sample')} of {metric}, {many} are needed"
             return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     worst = min(facts.receivers, key=facts.received)
     rate = facts.received(worst)
@@ -95,7 +96,7 @@ def _words(facts: SwitchLoadFacts, worst: SwitchPort, line: Bound | None, m: Mea
     others = [facts.received(port) for port in facts.receivers]
     where = "" if len(others) == 1 else f", which is {worst.node}'s, the least of {len(others)}"
     if len(others) > 1 and f"{max(others):.4g}" == f"{rate:.4g}":
-        where = f" at each of {len(others)} ports"
+        where = f" at each of {number_of(len(others), 'port')}"
     yield f"{rate:.4g} Gbit/s{share}{where} from {sum(s.receiver == worst.node for s in facts.sessions)} senders"
     slowest, fastest = (pick(facts.sessions, key=lambda s: s.gbps) for pick in (min, max))
     each = f"{slowest.sender} to {slowest.receiver} {slowest.gbps:.4g}, fastest {fastest.sender} to {fastest.receiver}"
@@ -108,7 +109,7 @@ def _words(facts: SwitchLoadFacts, worst: SwitchPort, line: Bound | None, m: Mea
     told = [f"{port.node} {', '.join(map(str, found))}" for port in facts.ports if (found := pauses(port))]
     yield from told[:4]
     if len(told) > 4:
-        yield f"{len(told) - 4} more ports with pauses or discards"
+        yield f"{number_of(len(told) - 4, 'more port')} with pauses or discards"
 
 
 def _lost(facts: SwitchLoadFacts, m: Measurement) -> list[str]:

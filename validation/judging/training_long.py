@@ -7,6 +7,7 @@ after 90 epochs of ImageNet is what section 7.3.1 says. What is no such training
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import LongTrainingFacts
 from validation.judging.case import Case, facts_for, judgement
@@ -72,7 +73,7 @@ def told(facts: LongTrainingFacts) -> str:
     rate = sum(line.images for line in facts.curve) / trained if trained else 0.0
     name = NETWORKS[facts.model].title if facts.model in NETWORKS else facts.model
     words = (
-        f"{name}, {facts.epochs} epochs of {facts.images} images ({facts.classes} classes, {facts.format}"
+        f"{name}, {number_of(facts.epochs, 'epoch')} of {facts.images} images ({facts.classes} classes, {facts.format}"
         f"{' on ' if facts.storage else ''}{facts.storage}) on "
         f"{facts.world_size} rank{'' if facts.world_size == 1 else 's'}: training top-1 {last.train_top1:.2%}, top-5 "
         f"{last.train_top5:.2%}; validation top-1 {last.val_top1:.2%}, top-5 {last.val_top5:.2%}; {_time(hours)}, "

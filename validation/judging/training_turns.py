@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import Summary
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import Turn, TurnsFacts
 from validation.judging.attempts import too_noisy
@@ -62,7 +63,7 @@ def _rates(case: Case, job: Measurement, facts: Sequence[TurnsFacts], way: str, 
             return f"{way}: {cannot[0]}"
         mine = each.of(way)
         if len(mine) != turns or any(len(turn.images_per_s) != steps for turn in mine):
-            return f"{job.id}: of {way} not all of {turns} turns with {steps} steps are there"
+            return f"{job.id}: of {way} not all of {number_of(turns, 'turn')} with {number_of(steps, 'step')} are there"
         told = [why for turn in mine if (why := proof(turn))]
         if told:
             return f"{way}: {told[0]}"
@@ -244,7 +245,7 @@ def _waited(case: Case, job: Measurement) -> str:
     step, waits = images / average_rate(last.images_per_s), last.input_s or 0.0
     return (
         f"a step of {step * 1e3:.4g} ms waits {waits * 1e3:.4g} ms ({waits / step:.0%}) for images; {last.source}; "
-        f"{last.workers} processes of each rank"
+        f"{number_of(last.workers, 'process')} of each rank"
     )
 
 

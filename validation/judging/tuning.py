@@ -7,6 +7,7 @@ frequency, idle states and IOMMU.
 from __future__ import annotations
 
 from validation import tuning
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import NodeFacts, Tuning
 from validation.judging.case import CONTAINERS, Case
@@ -146,7 +147,7 @@ def _locked_memory(found: Tuning, rdma: bool) -> list[str]:
     else:
         return []
     return [
-        f"{service.service} may lock {service.memlock_bytes} bytes of memory, its jobs no more, and "
+        f"{service.service} may lock {number_of(service.memlock_bytes, 'byte')} of memory, its jobs no more, and "
         f"{found.memlock_wanted or 'no limit'} is wanted: it has not been restarted since, or its unit sets another"
         for service in found.services
         if service.memlock_bytes is not None and service.memlock_bytes < least

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
+from validation.counting import be, number_of
 from validation.criterion import Criterion, Limit, OfMachine
 from validation.judging.alike import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
@@ -123,7 +124,9 @@ def samples_of(criterion: Criterion, measurement: Measurement, result: Result | 
     asked = measurement.params.get(criterion.samples_asked or "")
     least = max(criterion.min_samples, asked if isinstance(asked, int) else 0)
     if len(values) < least:
-        return f"{measurement.id}: {len(values)} samples of {criterion.metric}, at least {least} are needed"
+        return (
+            f"{measurement.id}: {number_of(len(values), 'sample')} of {criterion.metric}, at least {least} are needed"
+        )
     return values
 
 
@@ -141,7 +144,10 @@ def impossible(
         return ""
     wrong = [v for v in values if not least <= v <= most]
     shown = max(wrong) if min(wrong) > 0 else min(wrong)
-    return f"{len(wrong)} of {len(values)} samples are implausible ({shown:.4g} {unit}); measurement rejected"
+    return (
+        f"{len(wrong)} of {number_of(len(values), 'sample')} {be(len(wrong))} implausible ({shown:.4g} "
+        f"{unit}); measurement rejected"
+    )
 
 
 def _possible(unit: str, metric: str, most: float, least: float | None = None) -> tuple[float, float]:
@@ -274,7 +280,7 @@ def _spread(
     limit = bound.maximum if bound.maximum is not None else 0.0
     text = (
         f"median {summary.median:.4g} images/s, 95 % interval {summary.low:.4g} to {summary.high:.4g}, "
-        f"MAD {summary.mad:.3g}, {summary.count} steps"
+        f"MAD {summary.mad:.3g}, {number_of(summary.count, 'step')}"
     )
     fine = summary.spread <= limit
     reason = f"spread {summary.spread:.2%} {'within' if fine else 'above'} {limit:.0%}; {text}"
@@ -313,7 +319,7 @@ def against(
         fine = not others and summary.low == summary.high == value == wanted
         reason = f"{', '.join(f'{v:g}' for v in others) or f'{value:g}'} {unit}, {wanted:g} wanted"
         if others and len(values) > 1:
-            reason += f" ({sum(v != wanted for v in values)} of {len(values)} samples)"
+            reason += f" ({sum(v != wanted for v in values)} of {number_of(len(values), 'sample')})"
         return judgement(
             criterion,
             subject,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import groupby
 
+from validation.counting import number_of, were
 from validation.criterion import Criterion
 from validation.facts import GpuHealthFacts, KernelLog, XidLine
 from validation.judging.case import Case, facts_for, judgement
@@ -77,7 +78,7 @@ def _words(burst: Burst) -> str:
     first = burst[0]
     name = "SXid" if first.kind == "sxid" else "Xid"
     what = "the loss" if first.kind == "lost" else name if first.code is None else f"{name} {first.code}"
-    lines = f", {len(burst)} lines" if len(burst) > 1 else ""
+    lines = f", {number_of(len(burst), 'line')}" if len(burst) > 1 else ""
     return f"{what} of {first.address or 'a device that the line does not name'} ({_row(burst).words}){lines}"
 
 
@@ -89,7 +90,7 @@ def _new(before: KernelLog, after: KernelLog) -> tuple[list[XidLine], str]:
     found = [line for line in after.lines if line.at_us > old]
     if after.oldest_us is not None and after.oldest_us > old:
         return found, "the kernel wrote so much during the run that the begin of it is gone"
-    return found, f"{after.dropped} more lines were left out" if after.dropped else ""
+    return found, f"{number_of(after.dropped, 'more line')} {were(after.dropped)} left out" if after.dropped else ""
 
 
 def judge_readings(case: Case, read: list[GpuHealthFacts], gpus: bool) -> tuple[VerdictName, ReasonCode, str]:

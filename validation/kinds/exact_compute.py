@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from validation.counting import number_of
 from validation.kinds.record import Kind, OnEach, on_node
 from validation.model import Job, Measurement, Node, Param, Sample, Topology
 from validation.parsers.common import Parsed, ParseError, count, expect, json_object
@@ -47,7 +48,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         digests = {key: int(count(times, f"{_WHAT}: turns of a digest")) for key, times in one["digests"].items()}
         taken = int(count(one["turns"], f"{_WHAT}: turns"))
         if taken < 1 or sum(digests.values()) != taken or not all(digests.values()):
-            raise ParseError(f"{_WHAT}: processor {one['cpu']}: {taken} turns are not those of its digests")
+            raise ParseError(
+                f"{_WHAT}: processor {one['cpu']}: {number_of(taken, 'turn')} are not those of its digests"
+            )
         if not all(_DIGEST.fullmatch(key) for key in digests):
             raise ParseError(f"{_WHAT}: processor {one['cpu']}: a digest is no SHA-256")
         bad = taken - digests.get(reference(), 0)
@@ -55,7 +58,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         wrong += [str(one["cpu"])] if bad else []
         turns += taken
     if doc["facts"].get("turns") != turns or doc["facts"].get("cpus") != cpus:
-        raise ParseError(f"{_WHAT}: {turns} turns of {cpus} processors, which its facts contradict")
+        raise ParseError(f"{_WHAT}: {number_of(turns, 'turn')} of {cpus} processors, which its facts contradict")
     return samples, {"cpus": cpus, "turns": turns, "wrong_processors": wrong}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.kinds.record import Kind, OnEach, on_node
 from validation.model import Job, Measurement, Node, Param, Sample, Topology
 from validation.parsers.common import Facts, Parsed, ParseError, count, expect, json_object, number, real
@@ -70,7 +71,9 @@ def _rate(name: str, window: Sequence[Mapping[str, Any]], params: Mapping[str, A
         if abs(late + seconds - end) > ROUNDED_S or late < -ROUNDED_S or end < params.get("window_s", 0) - ROUNDED_S:
             raise ParseError(f"memory bandwidth: {name}: a window of {end:g} s: began at {late:g}, took {seconds:g}")
         if abs(carried / end / 1e9 - real(mine["gb_s"], f"{name}: rate")) > AGREEMENT * carried / end / 1e9:
-            raise ParseError(f"memory bandwidth: {name}: {carried:g} bytes in {end:g} s are not {mine['gb_s']:g} GB/s")
+            raise ParseError(
+                f"memory bandwidth: {name}: {number_of(carried, 'byte')} in {end:g} s are not {mine['gb_s']:g} GB/s"
+            )
         moved.append(carried)
         ends.append(end)
     return sum(moved) / max(ends) / 1e9

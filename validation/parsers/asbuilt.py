@@ -9,6 +9,7 @@ from xml.etree.ElementTree import Element, fromstring
 from xml.etree.ElementTree import ParseError as XmlError
 
 from validation.built import Deployment
+from validation.counting import number_of
 from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, json_object, short
@@ -63,7 +64,7 @@ def _suite(text: str) -> Element:
         raise ParseError(f"JUnit file: is not whole: {short(str(fault))}") from None
     suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
     if len(suites) != 1:
-        raise ParseError(f"JUnit file: {len(suites)} suites, exactly one is expected")
+        raise ParseError(f"JUnit file: {number_of(len(suites), 'suite')}, exactly one is expected")
     cases = suites[0].findall("testcase")
     for key, tag in _COUNTS.items():
         there = len(cases) if tag is None else sum(len(case.findall(tag)) for case in cases)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import BurnFacts
 from validation.kinds.exact_compute import reference as turn
 from validation.model import Sample
@@ -36,7 +37,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         raise ParseError(f"{_WHAT}: the devices are not {', '.join(wanted)}")
     declared = int(count(params.get("gpus", 0), f"{_WHAT}: declared GPUs"))
     if declared and (not gpus or len(raw) < declared):
-        raise ParseError(f"{_WHAT}: {len(raw) if gpus else 0} of {declared} GPUs were loaded")
+        raise ParseError(f"{_WHAT}: {len(raw) if gpus else 0} of {number_of(declared, 'GPU')} were loaded")
     if took < seconds and not all(one.get("fault") for one in raw):
         raise ParseError(f"{_WHAT}: {took:g} s of the {seconds:g} s that were asked for")
     devices = [_device(one, report, load) for one in raw]
@@ -97,5 +98,5 @@ def _right(each: Mapping[str, Any], precision: str, what: str) -> str:
     if precision == "copies":
         return str(each["sent"])
     if precision not in exact_products.SHAPES or each["size"] not in (exact_products.GPU_SIZE, exact_products.CPU_SIZE):
-        raise ParseError(f"{what}: products in {precision} of {each['size']} rows, which none has")
+        raise ParseError(f"{what}: products in {precision} of {number_of(each['size'], 'row')}, which none has")
     return exact_products.reference(precision, each["size"])

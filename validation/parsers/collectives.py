@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from validation.counting import number_of
 from validation.facts import CollectivesFacts
 from validation.model import Sample
 from validation.parsers.carriers import carriers
@@ -90,18 +91,23 @@ def _placed(facts: Mapping[str, Any], params: Mapping[str, Any]) -> None:
     """ParseError unless there is a host and a device for each rank, as many on each as planned, no GPU twice."""
     hosts, devices, ranks = facts["hosts"], facts["devices"], facts["world_size"]
     if not len(hosts) == len(devices) == ranks:
-        raise ParseError(f"{WHAT}: {len(hosts)} hosts and {len(devices)} devices of {ranks} ranks")
+        raise ParseError(
+            f"{WHAT}: {number_of(len(hosts), 'host')} and {number_of(len(devices), 'device')} of "
+            f"{number_of(ranks, 'rank')}"
+        )
     each = params.get("ranks_per_node")
     odd = {host for host in hosts if isinstance(each, int) and hosts.count(host) != each}
     if odd:
         host = sorted(odd)[0]
-        raise ParseError(f"{WHAT}: {hosts.count(host)} ranks on {host}, {each} on each node planned")
+        raise ParseError(f"{WHAT}: {number_of(hosts.count(host), 'rank')} on {host}, {each} on each node planned")
     gpus = [(host, device) for host, device in zip(hosts, devices, strict=True) if device.startswith("GPU ")]
     twice = next((g for g in gpus if gpus.count(g) > 1), None)
     if twice is not None:
         raise ParseError(f"{WHAT}: two ranks share {twice[1]} of {twice[0]}")
     if len(gpus) not in (0, ranks) or (facts["backend"] == "nccl") != bool(gpus):
-        raise ParseError(f"{WHAT}: {len(gpus)} of {ranks} ranks have a GPU, the backend is {facts['backend']}")
+        raise ParseError(
+            f"{WHAT}: {len(gpus)} of {number_of(ranks, 'rank')} have a GPU, the backend is {facts['backend']}"
+        )
 
 
 def _carried(log: str, hosts: Sequence[str]) -> list[dict[str, Any]]:
@@ -137,7 +143,7 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
     expect(params, "repeats", report["repeats"], f"{WHAT}: repeats")
     timed = []
     for row in report["rows"]:
-        at = f"{WHAT}: {row['op']} of {row['bytes']} bytes"
+        at = f"{WHAT}: {row['op']} of {number_of(row['bytes'], 'byte')}"
         if count(row["wrong"], f"{at}: wrong elements"):
             raise ParseError(f"{at}: {row['wrong']} elements were wrong")
         if len(row["seconds"]) != report["repeats"]:
@@ -161,7 +167,7 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
     facts = {key: report[key] for key in ("world_size", "backend", "hosts", "devices", "nccl", "torch")}
     watches = [checked(one) for one in report.get("watch", ())]
     if watches and len(watches) != ranks:
-        raise ParseError(f"{WHAT}: {len(watches)} GPUs of {ranks} ranks were looked at")
+        raise ParseError(f"{WHAT}: {number_of(len(watches), 'GPU')} of {number_of(ranks, 'rank')} were looked at")
     told = {"left_out": left, "watches": watches, "launcher": report.get("launcher", "")}
     return _Report(timed, {**facts, **told})
 
@@ -191,7 +197,7 @@ def _nccl_tests(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
             timed.append(_Timed(op, row.size, [row.seconds], int(count(params.get("iterations", 0), f"{WHAT}: -n"))))
         gone = [size for size in sizes if size > found.most]
         if gone and not found.reduced:
-            raise ParseError(f"{WHAT}: {op} was run up to {found.most} bytes, {sizes[-1]} planned")
+            raise ParseError(f"{WHAT}: {op} was run up to {number_of(found.most, 'byte')}, {sizes[-1]} planned")
         left += [{"op": op, "bytes": gone, "why": "the GPU's memory, says nccl-tests"}] if gone else []
     ranks = [(host, f"GPU {address} {model}") for host, address, model in first.ranks]
     facts = {

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import ComputeDevice, ComputeFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_report, number, real
@@ -29,7 +30,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     if not isinstance(raw, list) or not raw or (where == "cpu" and len(raw) != 1):
         raise ParseError(f"{_WHAT}: nothing was measured")
     if doc["facts"].get("devices") != len(raw) or doc["facts"].get("where") != where:
-        raise ParseError(f"{_WHAT}: {len(raw)} devices on {where}, which its facts contradict")
+        raise ParseError(f"{_WHAT}: {number_of(len(raw), 'device')} on {where}, which its facts contradict")
     wanted = ["cpu"] if where == "cpu" else [f"cuda:{at}" for at in range(len(raw))]
     if [one["device"] for one in raw] != wanted:
         raise ParseError(f"{_WHAT}: the devices are not {', '.join(wanted)}")
@@ -111,7 +112,9 @@ def _figure(which: str, precision: str, rows: Any, params: Mapping[str, Any], cp
         list(range(len(names))) if which == "sustained" else deepbench.chosen(which, int(params.get("most", 0)), cpu)
     )
     if places != wanted or not rows:
-        raise ParseError(f"{what}: {len(places)} problems, which are not the {len(wanted)} that were asked for")
+        raise ParseError(
+            f"{what}: {number_of(len(places), 'problem')}, which are not the {len(wanted)} that were asked for"
+        )
     total, seconds, best, bad = 0, 0.0, 0.0, 0
     skipped: Counter[str] = Counter()
     for at, *row in rows:
@@ -157,7 +160,7 @@ def _exact(
             raise ParseError(f"{what}: a digest is no SHA-256, or came out no time")
         expect(params, "exact", sum(digests.values()), f"{what}: repeats")
         if one["size"] not in (exact_products.GPU_SIZE, exact_products.CPU_SIZE):
-            raise ParseError(f"{what}: {one['size']} rows, which none has")
+            raise ParseError(f"{what}: {number_of(one['size'], 'row')}, which none has")
         right = digests.get(exact_products.reference(precision, one["size"]), 0)
         products += sum(digests.values())
         bad = sum(digests.values()) - right

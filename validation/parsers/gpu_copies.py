@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.analysis.stats import summarize
+from validation.counting import number_of
 from validation.facts import GpuCopyFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
@@ -37,7 +38,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     emulated = flag(facts["emulated"], f"{_WHAT}: emulated")
     if not devices:
         if declared or not report["why"]:
-            raise ParseError(f"{_WHAT}: nothing was measured of {declared} GPUs")
+            raise ParseError(f"{_WHAT}: nothing was measured of {number_of(declared, 'GPU')}")
         empty = {"declared": 0, "why": report["why"], "largest_bytes": 0, "cuda": 0}
         raw = {**empty, "emulated": emulated, "driver": facts["driver"]}
         return [], as_facts(GpuCopyFacts, {**raw, "gpus": [], "peers": [], "copies": [], "waits": []}, _WHAT)
@@ -46,7 +47,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     _once(devices)
     largest = int(count(report["largest_bytes"], f"{_WHAT}: largest copy"))
     if not SMALL_BYTES < largest <= int(count(params.get("largest_bytes", largest), f"{_WHAT}: largest copy")):
-        raise ParseError(f"{_WHAT}: copies of {largest} bytes, which was not asked for")
+        raise ParseError(f"{_WHAT}: copies of {number_of(largest, 'byte')}, which was not asked for")
     peers: Any = report["peers"]
     silent: Any = report.get("silent", ())
     copies, waits = _cells(report["cells"], params), _waits(report["latencies"], params)
@@ -85,13 +86,15 @@ def _cells(cells: Any, params: Mapping[str, Scalar]) -> list[dict[str, Any]]:
         mine["access"] = cell.get("access", False)
         size = count(cell["bytes"], f"{_WHAT}: bytes")
         if count(cell["counted"], f"{_WHAT}: bytes counted") != size * (2 if cell["what"] in TWICE else 1):
-            raise ParseError(f"{_WHAT}: {cell['what']}: {cell['counted']} bytes counted of copies of {size:g}")
+            raise ParseError(
+                f"{_WHAT}: {cell['what']}: {number_of(cell['counted'], 'byte')} counted of copies of {size:g}"
+            )
         if "error" in cell:
             found.append({**mine, "error": short(str(cell["error"]) or "it failed")})
             continue
         right = flag(cell["verified"], f"{_WHAT}: verified")
         rates = [_rate(cell, event, clock) for event, clock in zip(cell["event_s"], cell["clock_s"], strict=True)]
-        expect(params, "repeat", len(rates), f"{_WHAT}: copies of {size:g} bytes")
+        expect(params, "repeat", len(rates), f"{_WHAT}: copies of {number_of(size, 'byte')}")
         found.append({**mine, "verified": right, "gb_s": rates if right else []})
     return found
 
@@ -136,7 +139,7 @@ def _complete(copies: list[dict[str, Any]], waits: list[dict[str, Any]], peers: 
     ways = {(p["source"], p["target"]): flag(p["access"], f"{_WHAT}: peer access") for p in peers}
     pairs = {(a, b) for a in range(gpus) for b in range(gpus) if a != b}
     if set(ways) != pairs or len(peers) != len(pairs):
-        raise ParseError(f"{_WHAT}: {len(ways)} of {len(pairs)} pairs of GPUs are there")
+        raise ParseError(f"{_WHAT}: {len(ways)} of {number_of(len(pairs), 'pair')} of GPUs are there")
     wanted: set[tuple[Any, ...]] = set()
     slow: set[tuple[Any, ...]] = set()
     for gpu in range(gpus):

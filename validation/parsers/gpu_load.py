@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import GpuLoadFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
@@ -28,15 +29,15 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     devices: Any = report["devices"]
     if not devices:
         if declared or not report["why"]:
-            raise ParseError(f"{_WHAT}: nothing was measured of {declared} GPUs")
+            raise ParseError(f"{_WHAT}: nothing was measured of {number_of(declared, 'GPU')}")
         return [], as_facts(GpuLoadFacts, {**of, "why": report["why"]}, _WHAT)
     if report["emulated"] is not of["emulated"]:
         raise ParseError(f"{_WHAT}: NVML and CUDA are not of one driver")
     if declared and len(devices) != declared:
-        raise ParseError(f"{_WHAT}: {len(devices)} of {declared} GPUs are there")
+        raise ParseError(f"{_WHAT}: {len(devices)} of {number_of(declared, 'GPU')} are there")
     uuids = [device["uuid"] for device in devices]
     if len(set(uuids)) != len(uuids):
-        raise ParseError(f"{_WHAT}: two of the {len(uuids)} GPUs are one")
+        raise ParseError(f"{_WHAT}: two of the {number_of(len(uuids), 'GPU')} are one")
     cells = [_cell(cell, params) for cell in report["cells"]]
     numbers = {node["number"] for node in report["nodes"]}
     keys = [(c["gpu"], c["node"], c["what"]) for c in cells]
@@ -50,7 +51,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     sizes = {one["bytes"] for one in (*report["cells"], *report["together"])}
     size = int(count(sizes.pop(), f"{_WHAT}: bytes")) if len(sizes) == 1 else 0
     if not 0 < size <= int(count(params.get("largest_bytes", size), f"{_WHAT}: largest copy")):
-        raise ParseError(f"{_WHAT}: copies of {size} bytes, which was not asked for")
+        raise ParseError(f"{_WHAT}: copies of {number_of(size, 'byte')}, which was not asked for")
     raw = {
         **of, "bytes": size, "copies": report["together"][0]["copies"], "nodes": report["nodes"], "cells": cells,
         "gpus": [{key: value for key, value in device.items() if key != "state"} for device in devices],
@@ -99,12 +100,12 @@ def _together(one: Mapping[str, Any], params: Mapping[str, Scalar], gpus: int) -
     right = [flag(each, f"{_WHAT}: verified") for each in one["verified"]]
     expect(params, "repeat", len(one["rounds"]), f"{_WHAT}: rounds")
     if len(right) != gpus or not all(right):
-        return {**mine, "fault": f"the data of {right.count(False)} GPUs were wrong"}
+        return {**mine, "fault": f"the data of {number_of(right.count(False), 'GPU')} were wrong"}
     size = int(count(one["bytes"], f"{_WHAT}: bytes")) * int(count(one["copies"], f"{_WHAT}: copies"))
     sums, each = [], []
     for turn in one["rounds"]:
         if len(turn["event_s"]) != gpus:
-            raise ParseError(f"{_WHAT}: a round of {len(turn['event_s'])} of {gpus} GPUs")
+            raise ParseError(f"{_WHAT}: a round of {len(turn['event_s'])} of {number_of(gpus, 'GPU')}")
         took = [_within(event, turn["clock_s"], one["what"]) for event in turn["event_s"]]
         sums.append(_rate(gpus * size, took[0][1]))
         each.append([_rate(size, event) for event, _ in took])

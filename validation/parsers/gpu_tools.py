@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import GpuToolsFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, flag, json_object, json_report, short
@@ -93,7 +94,7 @@ def _matrix(lines: Sequence[str]) -> Matrix:
         if len(words) < 2 or words[0] != str(len(found)):
             break
         if len(words) != len(columns) + 1:
-            raise Unusable(f"row {words[0]} of a matrix has {len(words) - 1} of {len(columns)} cells")
+            raise Unusable(f"row {words[0]} of a matrix has {len(words) - 1} of {number_of(len(columns), 'cell')}")
         found.append([_rate(word) for word in words[1:]])
     return found
 
@@ -117,7 +118,7 @@ def _nvbandwidth(text: str) -> dict[str, Any]:
     for test, matrix in matrices.items():
         square = test == "device_to_device_memcpy_write_ce"
         if (square and any(len(row) != len(matrix) for row in matrix)) or (not square and len(matrix) != 1):
-            raise Unusable(f"{test}: a matrix of {len(matrix)} rows")
+            raise Unusable(f"{test}: a matrix of {number_of(len(matrix), 'row')}")
         for row, rates in enumerate(matrix):
             for column, rate in enumerate(rates):
                 if rate is None:

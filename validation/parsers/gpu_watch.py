@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts.gpu_watch import GpuWatch
 from validation.parsers.common import ParseError, real
 
@@ -19,7 +20,7 @@ def watch_of(report: Any, address: str) -> dict[str, Any] | None:
         return None
     mine = [one for one in report["gpus"] if one["address"] == address]
     if len(mine) > 1:
-        raise ParseError(f"{_WHAT}: {len(mine)} GPUs are at {address or 'no address'}")
+        raise ParseError(f"{_WHAT}: {number_of(len(mine), 'GPU')} are at {address or 'no address'}")
     if not mine:
         why = str(report["said"]) or "NVML has no GPU at its address"
         return GpuWatch(address=address, said=why).model_dump(mode="json")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from validation.counting import number_of
 from validation.facts import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError
@@ -86,7 +87,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         raise ParseError("ib-fabric: no port was asked")
     for tool, found in outputs.items():
         if len(found) != asked:
-            raise ParseError(f"ib-fabric: {tool} was run {len(found)} times for {asked} ports")
+            raise ParseError(f"ib-fabric: {tool} was run {len(found)} times for {number_of(asked, 'port')}")
     views = [_view(*parts) for parts in zip(*outputs.values(), strict=True)]
     errors: list[IbErrors] = []
     for view in views:
@@ -207,7 +208,7 @@ def _errors(lines: list[str], view: View) -> None:
         raise ParseError("ibqueryerrors: it checked no port")
     if len(view.errors) != int(counted[2]):
         raise ParseError(
-            f"ibqueryerrors: {counted[2]} ports with errors in its summary, {len(view.errors)} in its list"
+            f"ibqueryerrors: {number_of(counted[2], 'port')} with errors in its summary, {len(view.errors)} in its list"
         )
     if headings != int(summary[2]):
         raise ParseError(f"ibqueryerrors: {summary[2]} bad nodes in its summary, {headings} in its list")

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
+from validation.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, count, expect, json_report, number, plain, real
 from validation.probes import ProbeDoc
@@ -58,7 +59,9 @@ def _server(report: dict[str, Any]) -> dict[str, Any]:
     if others["cookie"] != mine["cookie"]:
         raise ParseError("iperf3: the server's report is of another test")
     if len(others["connected"]) != len(mine["connected"]):
-        raise ParseError(f"iperf3: the server saw {len(others['connected'])} of {len(mine['connected'])} connections")
+        raise ParseError(
+            f"iperf3: the server saw {len(others['connected'])} of {number_of(len(mine['connected']), 'connection')}"
+        )
     return server
 
 
@@ -125,7 +128,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     expect(params, "omit_s", test["omit"], "iperf3 omitted seconds")
     expect(params, "streams", test["num_streams"], "iperf3 streams")
     if len(report["start"]["connected"]) != test["num_streams"]:
-        raise ParseError(f"iperf3 opened {len(report['start']['connected'])} of {test['num_streams']} connections")
+        raise ParseError(
+            f"iperf3 opened {len(report['start']['connected'])} of {number_of(test['num_streams'], 'connection')}"
+        )
     server = _server(report)
     received = server["end"]["sum_received"]
     seconds = number(received["seconds"], "iperf3: seconds at the receiver")

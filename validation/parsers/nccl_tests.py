@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.parsers.common import ParseError, number, once, real
 
 HEAD = re.compile(
@@ -93,18 +94,21 @@ def _row(line: str, what: str) -> TestRow:
     words = line.split()
     figures = words[-2 * COLUMNS : -COLUMNS]
     if len(words) < 2 + 2 * COLUMNS + 1:
-        raise ParseError(f"{what}: a row has {len(words)} columns")
+        raise ParseError(f"{what}: a row has {number_of(len(words), 'column')}")
     size = int(words[0])
-    seconds = number(real(figures[0], f"{what}: {size} bytes: time"), f"{what}: {size} bytes: time") / 1e6
-    rates = [real(word, f"{what}: {size} bytes: a rate") for word in figures[1:3]]
+    seconds = (
+        number(real(figures[0], f"{what}: {number_of(size, 'byte')}: time"), f"{what}: {number_of(size, 'byte')}: time")
+        / 1e6
+    )
+    rates = [real(word, f"{what}: {number_of(size, 'byte')}: a rate") for word in figures[1:3]]
     wrong = figures[3]
     if wrong == "N/A":
-        raise ParseError(f"{what}: {size} bytes: the data were not checked (N/A)")
-    amount = real(wrong, f"{what}: {size} bytes: wrong values")
+        raise ParseError(f"{what}: {number_of(size, 'byte')}: the data were not checked (N/A)")
+    amount = real(wrong, f"{what}: {number_of(size, 'byte')}: wrong values")
     if amount < 0 or (amount > 0 and not _rounding(wrong)):
-        raise ParseError(f"{what}: {size} bytes: {wrong} values were wrong")
+        raise ParseError(f"{what}: {number_of(size, 'byte')}: {wrong} values were wrong")
     if abs(rates[0] - size / seconds / 1e9) > PRINTED * rates[0] + 0.006:
-        raise ParseError(f"{what}: {size} bytes in {seconds * 1e6:g} us are not {rates[0]:g} GB/s")
+        raise ParseError(f"{what}: {number_of(size, 'byte')} in {seconds * 1e6:g} us are not {rates[0]:g} GB/s")
     return TestRow(size, seconds, rates[0], rates[1], 0)
 
 

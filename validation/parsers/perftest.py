@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from validation.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers import rdma
 from validation.parsers.common import Parsed, ParseError, number, once, real, short
@@ -100,7 +101,7 @@ def _checked(doc: ProbeDoc, params: Mapping[str, Scalar], latency: bool) -> Head
     if found.device != facts["device"]:
         raise ParseError(f"perftest used {found.device}, the port's device is {facts['device']}")
     if found.qps != params.get("qps", 1):
-        raise ParseError(f"perftest used {found.qps} queue pairs, {params.get('qps', 1)} planned")
+        raise ParseError(f"perftest used {number_of(found.qps, 'queue pair')}, {params.get('qps', 1)} planned")
     if found.cm != (params.get("cm", facts["cm"]) == "rdma_cm"):
         raise ParseError(f"perftest connected {'with' if found.cm else 'without'} rdma_cm, which was not planned")
     if found.link not in ("Ethernet", "IB"):
@@ -139,7 +140,7 @@ def _agree(facts: Mapping[str, Any], **figures: float) -> str:
 def _planned_size(params: Mapping[str, Scalar], size: float) -> None:
     planned = params.get("size_bytes")
     if isinstance(planned, int) and planned and size != planned:
-        raise ParseError(f"perftest sent messages of {size:g} bytes, {planned} planned")
+        raise ParseError(f"perftest sent messages of {number_of(size, 'byte')}, {planned} planned")
 
 
 def _claim(found: Header, op: str, size: int, messages: int, both_ways: bool) -> tuple[tuple[int, int], ...]:
@@ -154,7 +155,7 @@ def _tied(row: list[float]) -> None:
     """ParseError where a line's messages, message rate and average bandwidth do not belong together."""
     size, messages, _, average, rate = row
     if messages < 1:
-        raise ParseError(f"perftest: a rate from {messages:g} messages")
+        raise ParseError(f"perftest: a rate from {number_of(messages, 'message')}")
     number(average, "perftest: average bandwidth")
     # below 0.1 Gbit/s six places are printed, else two (perftest_resources.c, inc_accuracy); of the rate always six
     printed = 0.5e-6 if average < 0.1 else 0.005
@@ -168,7 +169,9 @@ def _long_enough(row: list[float], seconds: Scalar, ways: int) -> None:
     size, messages, _, average, _ = row
     measured = messages * ways * size * 8 / (average * 1e9)
     if isinstance(seconds, (int, float)) and measured < MEASURED_SHARE * seconds:
-        raise ParseError(f"perftest: {messages:g} messages at {average:g} Gbit/s are {measured:.2g} s of {seconds:g} s")
+        raise ParseError(
+            f"perftest: {number_of(messages, 'message')} at {average:g} Gbit/s are {measured:.2g} s of {seconds:g} s"
+        )
 
 
 def bandwidth(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
@@ -197,7 +200,7 @@ def bandwidth(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     _, messages, peak, average, rate = table[-1]
     planned = params.get("iterations")
     if isinstance(planned, int) and planned and messages < planned * found.qps:
-        raise ParseError(f"perftest sent {messages:g} messages, {planned * found.qps} planned")
+        raise ParseError(f"perftest sent {number_of(messages, 'message')}, {planned * found.qps} planned")
     if not planned:
         _long_enough(table[-1], params.get("seconds"), 2 if both_ways else 1)
     stands_in = "text" if sweep else _agree(facts, BW_peak=peak, BW_average=average, MsgRate=rate)
@@ -230,7 +233,7 @@ def latency(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     _planned_size(params, size)
     planned = params.get("iterations")
     if isinstance(planned, int) and planned and messages != planned:
-        raise ParseError(f"perftest took {messages:g} samples, {planned} planned")
+        raise ParseError(f"perftest took {number_of(messages, 'sample')}, {planned} planned")
     for value, what in ((least, "least"), (typical, "typical"), (average, "average"), (p99, "99th percentile")):
         number(value, f"perftest: {what} latency")
     if not least <= typical <= most or not typical <= p99 <= most or p99 > p999:

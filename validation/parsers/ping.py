@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from validation.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, plain
 from validation.probes import ProbeDoc
@@ -43,17 +44,19 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         tried[size] = tried.get(size, False) or answered
     passed = [size for size, answered in tried.items() if answered]
     if not passed:
-        raise ParseError(f"ping: no answer, not even to {min(tried)} bytes")
+        raise ParseError(f"ping: no answer, not even to {number_of(min(tried), 'byte')}")
     found = max(passed)
     local = {int(m) for m in re.findall(TOO_LONG, text)}
     if tried.get(found + 1) is not False and found not in local and found != MAX_IP_PACKET_BYTES:
-        raise ParseError(f"ping: {found} bytes passed, but {found + 1} was not tried")
+        raise ParseError(f"ping: {number_of(found, 'byte')} passed, but {found + 1} was not tried")
     planned = params.get("mtu")
     old = OLD_IPV6_SHORT_BYTES if ":" in commands[0][1].split()[-1] else 0
     if isinstance(planned, int) and not {planned, planned + old} & set(tried):
-        raise ParseError(f"ping: the planned size of {planned} bytes was not tried")
+        raise ParseError(f"ping: the planned size of {number_of(planned, 'byte')} was not tried")
     if "path_mtu_bytes" in doc["facts"] and doc["facts"]["path_mtu_bytes"] not in (found, found - old):
-        raise ParseError(f"ping: {found} bytes in its output, {doc['facts']['path_mtu_bytes']} reported by the probe")
+        raise ParseError(
+            f"ping: {number_of(found, 'byte')} in its output, {doc['facts']['path_mtu_bytes']} reported by the probe"
+        )
     facts = plain(doc["facts"])
     if "path_mtu_bytes" in facts:
         facts["path_mtu_bytes"] = found

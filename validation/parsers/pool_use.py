@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import PoolClass, PoolUseFacts
 from validation.facts.pool_use import GONE, NOBODY
 from validation.model import Sample, Scalar
@@ -57,7 +58,9 @@ def _nodes(told: object) -> tuple[dict[str, tuple[str, int]], dict[str, int]]:
             count(many, f"pool-use: {kind}s of {name}")
             if gpus and many:
                 if many % gpus:
-                    raise ParseError(f"pool-use: {many} {kind}s of {gpus} GPUs of {name}: not the same for each")
+                    raise ParseError(
+                        f"pool-use: {many} {kind}s of {number_of(gpus, 'GPU')} of {name}: not the same for each"
+                    )
                 parts[kind].add(many // gpus)
     for kind, sizes in parts.items():
         if len(sizes) > 1:
@@ -112,7 +115,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     rows = doc["stdout"].splitlines()
     # sacct's output has no end of its own: with a row fewer it would be another pool's
     if count(facts["lines"], "pool-use: lines") != doc["stdout"].count("\n") or doc["stdout"][-1:] not in ("", "\n"):
-        raise ParseError(f"pool-use: {len(rows)} rows of sacct, not the {facts['lines']} that it printed")
+        raise ParseError(f"pool-use: {number_of(len(rows), 'row')} of sacct, not the {facts['lines']} that it printed")
     first = first_s(rows)
     if first is not None and from_s < min(first, until_s - 1):
         raise ParseError("pool-use: the time begins before the first job")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers import rdma
 from validation.parsers.common import Parsed, ParseError, number, once, real
@@ -43,7 +44,7 @@ def first_light(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if isinstance(planned, int) and rounds != planned:
         raise ParseError(f"ibv_rc_pingpong made {rounds} exchanges, {planned} planned")
     if isinstance(size, int) and int(moved[1]) != 2 * size * rounds:
-        raise ParseError(f"ibv_rc_pingpong moved {moved[1]} bytes, {2 * size * rounds} planned")
+        raise ParseError(f"ibv_rc_pingpong moved {number_of(moved[1], 'byte')}, {2 * size * rounds} planned")
     for end, who in ((facts, "this end"), (peer, "the serving end")):
         if params.get("mtu") and end["active_mtu"] != params["mtu"]:
             raise ParseError(f"the RDMA MTU of {who} is {end['active_mtu']}, {params['mtu']} wanted")
@@ -103,7 +104,7 @@ def ucx(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     said = once(r"^\| Message size: +(\d+) +\|$", head, "ucx_perftest: message size")
     size = params.get("size_bytes")
     if isinstance(size, int) and int(said[1]) != size:
-        raise ParseError(f"ucx_perftest used messages of {said[1]} bytes, {size} planned")
+        raise ParseError(f"ucx_perftest used messages of {number_of(said[1], 'byte')}, {size} planned")
     final = once(r"^Final: +(.+)\n", text, "ucx_perftest: line of final figures")
     figures = [real(word, "ucx_perftest: a figure") for word in _numbers(final[1])]
     if len(figures) != 8:
@@ -111,7 +112,7 @@ def ucx(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     messages = int(figures[0])
     planned = params.get("iterations")
     if messages < 1 or (isinstance(planned, int) and messages < planned):
-        raise ParseError(f"ucx_perftest sent {messages} messages, {planned} planned")
+        raise ParseError(f"ucx_perftest sent {number_of(messages, 'message')}, {planned} planned")
     # packets alone: a message may be a part of a packet; a latency test has both ends send
     claim = (messages, int(said[1]) * messages)
     rdma.prove(facts, claim, claim if test.endswith("_lat") else (0, 0))
@@ -133,7 +134,9 @@ def _tied(figures: list[float], size: int, latency: bool) -> None:
         if abs(rate * overall - 1e6) > AGREEMENT * 1e6 + overall:
             raise ParseError(f"ucx_perftest: {rate:g} messages/s do not fit a latency of {overall:g} us")
     elif abs(rate * size / 2**20 - bandwidth) > AGREEMENT * bandwidth + 0.01 + size / 2**20:
-        raise ParseError(f"ucx_perftest: {bandwidth:g} MB/s do not fit {rate:g} messages/s of {size} bytes")
+        raise ParseError(
+            f"ucx_perftest: {bandwidth:g} MB/s do not fit {rate:g} messages/s of {number_of(size, 'byte')}"
+        )
 
 
 def _numbers(text: str) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.facts import CopyDevice, CopyFacts, CopyPair, FractionFacts, GpuPart, IsolationFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
@@ -47,13 +48,15 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         )
     devices = report["devices"]
     if len(devices) != facts["gpus"] or len({d["uuid"] for d in devices}) != len(devices):
-        raise ParseError(f"copybench: {len(devices)} devices, {facts['gpus']} different ones are in the lease")
+        raise ParseError(
+            f"copybench: {number_of(len(devices), 'device')}, {facts['gpus']} different ones are in the lease"
+        )
     expect(params, "servers", tuple(facts["servers"]), "copybench: servers")
     ends = [HOST, *(str(i) for i in range(len(devices)))]
     wanted = {(a, b) for a in ends for b in ends if (a, b) != (HOST, HOST)}
     pairs = {(pair["source"], pair["target"]): pair for pair in report["pairs"]}
     if set(pairs) != wanted or len(report["pairs"]) != len(wanted):
-        raise ParseError(f"copybench: {len(pairs)} of {len(wanted)} pairs are there")
+        raise ParseError(f"copybench: {len(pairs)} of {number_of(len(wanted), 'pair')} are there")
     samples = [Sample(metric="holes", value=0, unit="count")]
     node_of = _servers(report, devices)
     matrix = []
@@ -102,7 +105,7 @@ def _transport(report: Mapping[str, Any]) -> Literal["", "tcp", "verbs"]:
         packets = max((count(port[position], "copybench: packets of a port") for port in ports), default=0)
         if packets * MOST_PACKET_BYTES < copied:
             words = f"no RDMA port of the client has {'received' if position else 'sent'} as many packets"
-            raise ParseError(f"copybench: verbs carried {copied} bytes, say the servers, and {words}")
+            raise ParseError(f"copybench: verbs carried {number_of(copied, 'byte')}, say the servers, and {words}")
     return "verbs"
 
 
@@ -141,9 +144,11 @@ def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     expect(params, "parts", tuple(facts["parts"]), "fractions: parts")
     for key in ("uuids", "total_bytes", "taken_bytes", "codes"):
         if len(facts[key]) != len(parts):
-            raise ParseError(f"fractions: {len(facts[key])} {key} of {len(parts)} parts")
+            raise ParseError(f"fractions: {len(facts[key])} {key} of {number_of(len(parts), 'part')}")
     if len(set(facts["uuids"])) != 1:
-        raise ParseError(f"fractions: the parts lay on {len(set(facts['uuids']))} GPUs, so that none was cut into all")
+        raise ParseError(
+            f"fractions: the parts lay on {number_of(len(set(facts['uuids'])), 'GPU')}, so that none was cut into all"
+        )
     whole_mib = number(facts["memory_mib"], "fractions: memory of the GPU")
     context = number(facts["context_bytes"], "fractions: memory of a context")
     usable_mib = whole_mib - count(facts["reserved_mib"], "fractions: memory of the driver")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import InferFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, number
@@ -58,7 +59,7 @@ def _times(report: Mapping[str, Any], what: str) -> list[float]:
     steps = int(count(report["steps"], f"{what}: steps"))
     times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
     if steps < 2 or len(times) != steps:
-        raise ParseError(f"{what}: {len(times)} times of {steps} steps")
+        raise ParseError(f"{what}: {len(times)} times of {number_of(steps, 'step')}")
     rate = number(report["images_per_s"], f"{what}: images/s")
     if abs(rate * sum(times[1:]) / (report["batch"] * (steps - 1)) - 1) > RATE_WITHIN:
         raise ParseError(f"{what}: {rate:g} images/s do not follow from its steps")

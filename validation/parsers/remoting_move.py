@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import MoveFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import (
@@ -75,7 +76,9 @@ def _documents(text: str) -> dict[str, Mapping[str, Any]]:
         times = [number(value, f"{what}: seconds of a step") for value in one["step_s"]]
         losses = [number(value, f"{what}: loss") for value in one["losses"]]
         if len(losses) != steps or len(times) != steps - before or not times:
-            raise ParseError(f"{what}: {len(times)} times and {len(losses)} losses of {steps} steps after {before}")
+            raise ParseError(
+                f"{what}: {len(times)} times and {len(losses)} losses of {number_of(steps, 'step')} after {before}"
+            )
         if len(set(losses)) == 1:
             raise ParseError(f"{what}: its loss never changes: nothing was computed")
     return found

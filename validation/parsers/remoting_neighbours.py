@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import NeighbourFacts, NoRebootFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, flag, json_object, number, real, short
@@ -82,7 +83,9 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str], M
     expect(params, "turns", turns, "neighbours: turns")
     wanted = {(turn, case) for turn in range(1, turns + 1) for case in (*CASES, "neighbour")}
     if set(found) != wanted:
-        raise ParseError(f"neighbours: {len(wanted & set(found))} of {len(wanted)} planned programs are there")
+        raise ParseError(
+            f"neighbours: {len(wanted & set(found))} of {number_of(len(wanted), 'planned program')} are there"
+        )
     return found
 
 

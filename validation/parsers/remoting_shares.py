@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import SharesFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, flag, json_object, number, short
@@ -82,7 +83,9 @@ def _turns(text: str, parts: tuple[str, ...], params: Mapping[str, Scalar]) -> l
     of_turn = [(WHOLE, 0), *((part, at) for at, part in enumerate(parts))]
     wanted = {(turn, *one) for turn in range(1, turns + 1) for one in of_turn}
     if set(found) != wanted:
-        raise ParseError(f"tenants: {len(wanted & set(found))} of {len(wanted)} planned programs are there")
+        raise ParseError(
+            f"tenants: {len(wanted & set(found))} of {number_of(len(wanted), 'planned program')} are there"
+        )
     return [
         ([(WHOLE, found[turn, WHOLE, 0])], [(part, found[turn, part, at]) for at, part in enumerate(parts)])
         for turn in range(1, turns + 1)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import RemoteTrainFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
@@ -106,7 +107,7 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
     batches = [int(b) for b in planned] if isinstance(planned, tuple | list) else sorted({key[2] for key in found})
     wanted = {(turn, way, batch) for turn in range(1, turns + 1) for way in WAYS for batch in batches}
     if set(found) != wanted:
-        raise ParseError(f"training: {len(wanted & set(found))} of {len(wanted)} planned jobs are there")
+        raise ParseError(f"training: {len(wanted & set(found))} of {number_of(len(wanted), 'planned job')} are there")
     return found
 
 
@@ -114,14 +115,14 @@ def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[f
     """Seconds and loss of each step of one program; ParseError where they are no whole training on so many GPUs."""
     there = {device["uuid"] for device in report["devices"]}
     if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != gpus or len(there) != gpus:
-        raise ParseError(f"{what}: no training by {PROGRAM} on {'one GPU' if gpus == 1 else f'{gpus} GPUs'}")
+        raise ParseError(f"{what}: no training by {PROGRAM} on {number_of(gpus, 'GPU')}")
     if len(report["devices"]) != gpus:
-        raise ParseError(f"{what}: {len(report['devices'])} devices for {gpus} GPUs")
+        raise ParseError(f"{what}: {number_of(len(report['devices']), 'device')} for {number_of(gpus, 'GPU')}")
     steps, batch = int(count(report["steps"], f"{what}: steps")), number(report["batch"], f"{what}: batch")
     times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
     losses = [number(value, f"{what}: loss") for value in report["losses"]]
     if steps < 2 or len(times) != steps or len(losses) != steps:
-        raise ParseError(f"{what}: {len(times)} times and {len(losses)} losses of {steps} steps")
+        raise ParseError(f"{what}: {len(times)} times and {len(losses)} losses of {number_of(steps, 'step')}")
     if len(set(losses)) == 1:
         raise ParseError(f"{what}: its loss never changes: nothing was computed")
     rate = number(report["images_per_s"], f"{what}: images/s")

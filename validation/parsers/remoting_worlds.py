@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import WorldsFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, short
@@ -32,7 +33,7 @@ def scale(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     expect(params, "servers", servers, "scaling: servers")
     gpus = [int(count(value, "scaling: GPUs of a server")) for value in raw["gpus"]]
     if len(gpus) != len(servers) or not servers or not all(gpus):
-        raise ParseError(f"scaling: {len(gpus)} numbers of GPUs for {len(servers)} servers")
+        raise ParseError(f"scaling: {number_of(len(gpus), 'number')} of GPUs for {number_of(len(servers), 'server')}")
     wanted = {ONE: 1, **{f"servers-{many}": sum(gpus[:many]) for many in prefixes(len(servers))}}
     reports = _reports(doc["stdout"], wanted, params, "scaling")
     return _parsed(raw, servers, reports, params, "scaling")
@@ -80,7 +81,9 @@ def _reports(text: str, wanted: Wanted, params: Mapping[str, Scalar], what: str)
     expect(params, "turns", turns, f"{what}: turns")
     all_wanted = {(turn, name) for turn in range(1, turns + 1) for name in wanted}
     if set(found) != all_wanted:
-        raise ParseError(f"{what}: {len(all_wanted & set(found))} of {len(all_wanted)} planned jobs are there")
+        raise ParseError(
+            f"{what}: {len(all_wanted & set(found))} of {number_of(len(all_wanted), 'planned job')} are there"
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import SoakFabricFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
@@ -31,7 +32,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         last = at
         sessions.append(_session(one, at, session_s))
     if len(sessions) != count(doc["facts"]["sessions"], f"{_WHAT}: sessions"):
-        raise ParseError(f"{_WHAT}: {len(sessions)} sessions, {doc['facts']['sessions']} were counted")
+        raise ParseError(f"{_WHAT}: {number_of(len(sessions), 'session')}, {doc['facts']['sessions']} were counted")
     if sum(one["seconds"] for one in sessions) > SLACK * took:
         raise ParseError(f"{_WHAT}: sessions of more than the {took:g} s that went by")
     counters = {
@@ -54,5 +55,7 @@ def _session(one: Mapping[str, Any], at: float, session_s: float) -> dict[str, A
     moved = int(count(one["bytes"], f"{_WHAT}: bytes of a session"))
     rate = moved * 8 / seconds / 1e9
     if not moved or rate > MOST_GBPS or seconds > SLACK * session_s + 5:
-        raise ParseError(f"{_WHAT}: a session of {moved} bytes in {seconds:g} s, {session_s:g} s were asked for")
+        raise ParseError(
+            f"{_WHAT}: a session of {number_of(moved, 'byte')} in {seconds:g} s, {session_s:g} s were asked for"
+        )
     return {"at_s": at, "bytes": moved, "gbps": float(f"{rate:.6g}"), "seconds": seconds, "error": ""}

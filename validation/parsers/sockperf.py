@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 
+from validation.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, number, once, plain, real
 from validation.probes import ProbeDoc
@@ -64,7 +65,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     for count in ("dropped", "duplicated", "out-of-order"):
         lost = _find(rf"# {count} messages = (\d+)\b", text, f"count of {count} messages")
         if lost != "0":
-            raise ParseError(f"sockperf: {lost} messages were {count} on TCP")
+            raise ParseError(f"sockperf: {number_of(lost, 'message')} were {count} on TCP")
     run_time = real(_find(r"\[Total Run\] RunTime=([\d.]+) sec;", text, "run time"), "sockperf: run time")
     seconds = params.get("seconds")
     if isinstance(seconds, (int, float)) and run_time < 0.9 * seconds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import SwitchLoadFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number, short
@@ -44,14 +45,14 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     tool = "iperf3" if transport == "tcp" else "perftest"
     names = {str(one["address"]): node for node, one in everybody}
     if len(names) != len({node for node, _ in everybody}):
-        raise ParseError(f"{kind}: {len(names)} addresses of {len({node for node, _ in everybody})} nodes")
+        raise ParseError(f"{kind}: {number_of(len(names), 'address')} of {len({node for node, _ in everybody})} nodes")
     sessions = _sessions(kind, ends, names, asked, tool)
     ports = [_port(kind, node, ends, names, sessions, asked) for node in sorted({node for node, _ in everybody})]
     raw = {"tool": tool, "seconds": asked, "sessions": sessions, "ports": ports}
     facts = as_facts(SwitchLoadFacts, raw, kind)
     receivers = facts.receivers
     if len(facts.sessions) < 2 or (kind == "incast") != (len(receivers) == 1):
-        raise ParseError(f"{kind}: {len(facts.sessions)} sessions to {len(receivers)} ports")
+        raise ParseError(f"{kind}: {number_of(len(facts.sessions), 'session')} to {number_of(len(receivers), 'port')}")
     metric = "incast" if kind == "incast" else "all_to_all"
     rate = "incast_gbps" if kind == "incast" else "all_to_all_port_gbps"
     samples = [Sample(metric=rate, value=facts.received(port), unit="Gbit/s") for port in receivers]
@@ -83,14 +84,14 @@ def _sessions(
             if not SHORTEST[tool] * asked <= seconds <= LONGEST * asked + 1:
                 raise ParseError(f"{what}: {seconds:.4g} s of the {asked:g} s that were asked for")
             if not moved or moved * 8 / seconds / 1e9 > MOST_GBPS:
-                raise ParseError(f"{what}: {moved} bytes in {seconds:.4g} s")
+                raise ParseError(f"{what}: {number_of(moved, 'byte')} in {seconds:.4g} s")
             resent = one["retransmits"]
             resent = None if resent is None else int(count(resent, f"{what}: retransmits"))
             found.append(
                 {"sender": node, "receiver": receiver, "seconds": seconds, "bytes": moved, "retransmits": resent}
             )
     if waiting or planned != sum(len(report["sessions"]) for report in ends["serving"].values()):
-        raise ParseError(f"{kind}: {len(found)} sessions were sent, {planned} were served")
+        raise ParseError(f"{kind}: {number_of(len(found), 'session')} were sent, {planned} were served")
     return found
 
 
@@ -128,6 +129,6 @@ def _port(
         mine = (name == "rx_bytes") == (report["transport"] == "tcp")
         if mine and name in before and name in after and 0 <= counted < moved:
             raise ParseError(
-                f"{kind}: {node}: its port counted {counted} bytes, {moved} are said to have arrived there"
+                f"{kind}: {node}: its port counted {number_of(counted, 'byte')}, {moved} are said to have arrived there"
             )
     return {**found, "window_s": window, "at_once_s": together}

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers.carriers import carriers
@@ -69,12 +70,13 @@ def _placed(text: str, params: Mapping[str, Scalar]) -> list[str]:
     ranks = sorted(int(one["rank"]) for one in told)
     if ranks != list(range(len(told))) or {one["world"] for one in told} != {len(told)}:
         raise ParseError(
-            f"{WHAT}: {len(told)} processes of jobs of {short({one['world'] for one in told})}, ranks {ranks}"
+            f"{WHAT}: {number_of(len(told), 'process')} of jobs of {short({one['world'] for one in told})}, "
+            f"ranks {ranks}"
         )
     hosts = [str(one["host"]) for one in sorted(told, key=lambda one: int(one["rank"]))]
     planned = params.get("hosts")
     if isinstance(planned, (list, tuple)) and len(set(hosts)) != len(planned):
-        raise ParseError(f"{WHAT}: ran on {len(set(hosts))} nodes, {len(planned)} planned")
+        raise ParseError(f"{WHAT}: ran on {number_of(len(set(hosts)), 'node')}, {len(planned)} planned")
     return hosts
 
 
@@ -97,7 +99,8 @@ def _head(text: str, processes: int) -> dict[str, Any]:
             continue
         if len(said) not in (1, processes) or len(set(said)) != 1:
             raise ParseError(
-                f"{WHAT}: {len(said)} lines of {processes} processes tell {key}: {short(sorted(set(said)))}"
+                f"{WHAT}: {number_of(len(said), 'line')} of {number_of(processes, 'process')} tell {key}: "
+                f"{short(sorted(set(said)))}"
             )
         found[key] = said[0]
     for key in ("global_batch", "batch", "steps"):
@@ -116,7 +119,8 @@ def _as_planned(head: Mapping[str, Any], params: Mapping[str, Scalar]) -> None:
     ranks = params.get("ranks")
     if isinstance(ranks, int) and devices != ranks:
         raise ParseError(
-            f"{WHAT}: {head['global_batch']} images of a step at {head['batch']} per device are {devices:g} devices, "
+            f"{WHAT}: {head['global_batch']} images of a step at {head['batch']} per device are "
+            f"{number_of(devices, 'device')}, "
             f"{ranks} are planned: jobs that do not know of each other, or Horovod without MPI"
         )
     if params.get("device") == "gpu" and "gpu" not in head.get("devices", "").lower():
@@ -147,7 +151,7 @@ def _blocks(
         raise ParseError(f"{WHAT}: lines of steps {short(sorted(rates))}, those of {short(wanted)} are expected")
     for step, each in rates.items():
         if len(each) != processes:
-            raise ParseError(f"{WHAT}: {len(each)} of {processes} processes tell of step {step}")
+            raise ParseError(f"{WHAT}: {len(each)} of {number_of(processes, 'process')} tell of step {step}")
         if max(each) > FASTEST * min(rates[steps]):
             raise ParseError(f"{WHAT}: {max(each):g} images/s at step {step}, {min(rates[steps]):g} over all steps")
         if max(each) > (1 + AGREEMENT) * min(each) and step == steps:
@@ -159,7 +163,7 @@ def _blocks(
         whole = step * images / rate
         took = whole - seconds
         if took <= 0:
-            raise ParseError(f"{WHAT}: {step - at} steps up to step {step} took {took:g} s")
+            raise ParseError(f"{WHAT}: {number_of(step - at, 'step')} up to step {step} took {took:g} s")
         # both ends are printed to a tenth: what that leaves open of the time between them
         open_ = 2 * processes * PRINTED / rate * whole
         if open_ > COARSE * took:
@@ -173,7 +177,7 @@ def _total(text: str, processes: int, blocks: Sequence[float]) -> float:
     """Rate of the whole job, which every process prints; ParseError where they contradict each other or the steps."""
     said = [number(_float(value), f"{WHAT}: total images/sec") for value in TOTAL.findall(text)]
     if len(said) not in (1, processes) or not said:
-        raise ParseError(f"{WHAT}: {len(said)} totals of {processes} processes: the job came to no end")
+        raise ParseError(f"{WHAT}: {len(said)} totals of {number_of(processes, 'process')}: the job came to no end")
     if max(said) > (1 + AGREEMENT) * min(said):
         raise ParseError(f"{WHAT}: processes of one job tell totals from {min(said):g} to {max(said):g} images/s")
     total = statistics.fmean(said)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers import training_trace
@@ -52,7 +53,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     losses = report.get("losses")
     if losses is not None:  # older programs report the first and the last only
         if len(losses) != report["warmup"] + report["steps"]:
-            raise ParseError(f"training: {len(losses)} losses of {report['warmup'] + report['steps']} steps")
+            raise ParseError(
+                f"training: {len(losses)} losses of {number_of(report['warmup'] + report['steps'], 'step')}"
+            )
         samples += [Sample(metric="loss", value=_loss(v), unit="nats") for v in losses]
     shares, by = _allreduce(report)
     samples += [Sample(metric="allreduce_ratio", value=share, unit="ratio") for share in shares]
@@ -82,21 +85,26 @@ def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: 
         if key in report:  # older programs know one of each
             expect(params, key, report[key], f"training: {key}")
     if len(report["hosts"]) != report["world_size"]:
-        raise ParseError(f"training: {len(report['hosts'])} of {report['world_size']} ranks answered")
+        raise ParseError(f"training: {len(report['hosts'])} of {number_of(report['world_size'], 'rank')} answered")
     placed, each = len(set(report["hosts"])), params.get("ranks_per_node")
     if isinstance(each, int) and placed * each != report["world_size"]:
-        raise ParseError(f"training: {report['world_size']} ranks on {placed} nodes, {each} per node planned")
+        raise ParseError(
+            f"training: {number_of(report['world_size'], 'rank')} on {number_of(placed, 'node')}, {each} "
+            "per node planned"
+        )
     devices = report.get("devices", [])
     if params.get("device") == "gpu" and not report.get("cannot"):
         bare = sum(not str(device).startswith("GPU ") for device in devices)
         if bare or len(devices) != report["world_size"]:
-            raise ParseError(f"training: {bare or 'some'} of {report['world_size']} ranks did not train on a GPU")
+            raise ParseError(
+                f"training: {bare or 'some'} of {number_of(report['world_size'], 'rank')} did not train on a GPU"
+            )
     gpus = Counter(
         (host, device) for host, device in zip(report["hosts"], devices, strict=False) if str(device).startswith("GPU ")
     )
     for (host, device), ranks in gpus.items():
         if ranks > 1:
-            raise ParseError(f"training: {ranks} ranks share {short(device)} of {short(host)}")
+            raise ParseError(f"training: {number_of(ranks, 'rank')} share {short(device)} of {short(host)}")
     _by_itself(report)
 
 
@@ -138,9 +146,11 @@ def _rates(report: Mapping[str, Any]) -> list[float]:
     rates = [number(v, "training: images/s") for v in report["images_per_s"]]
     steps = [number(v, "training: step seconds") for v in report["step_s"]]
     if len(rates) == report["steps"] + report["warmup"] != report["steps"]:
-        raise ParseError(f"training: {len(rates)} rates of {report['steps']} measured steps: the warm-up is counted")
+        raise ParseError(
+            f"training: {len(rates)} rates of {number_of(report['steps'], 'measured step')}: the warm-up is counted"
+        )
     if not len(rates) == len(steps) == report["steps"]:
-        raise ParseError(f"training: {len(rates)} of {report['steps']} measured steps are there")
+        raise ParseError(f"training: {len(rates)} of {number_of(report['steps'], 'measured step')} are there")
     world = report["world_size"]
     images = number(report["batch"] * world, "training: images per step")
     for position, (rate, seconds) in enumerate(zip(rates, steps, strict=True)):
@@ -151,7 +161,7 @@ def _rates(report: Mapping[str, Any]) -> list[float]:
     if own:
         total = len(rates) * images / sum(steps)
         if len(own) != world:
-            raise ParseError(f"training: rates of {len(own)} of {world} ranks")
+            raise ParseError(f"training: rates of {len(own)} of {number_of(world, 'rank')}")
         # ranks wait for each other, so each has its share of the total; half way to the total of each is no jitter
         if world > 1 and sum(own) > total * (1 + world) / 2:
             raise ParseError(
@@ -187,7 +197,9 @@ def _facts(doc: ProbeDoc, report: Mapping[str, Any]) -> TrainingFacts:
             told[key] = statistics.fmean(real(v, f"training: {key}") for v in told[key]) if told[key] else None
     watches = [checked(one) for one in known.get("watch", ())]
     if watches and len(watches) != known["world_size"]:
-        raise ParseError(f"training: {len(watches)} GPUs of {known['world_size']} ranks were looked at")
+        raise ParseError(
+            f"training: {number_of(len(watches), 'GPU')} of {number_of(known['world_size'], 'rank')} were looked at"
+        )
     told["watches"] = watches
     told["courses"] = [[_point(one) for one in seen.get("course", ())] for seen in known.get("watch", ())]
     facts = as_facts(TrainingFacts, told, "training: rank 0's report")

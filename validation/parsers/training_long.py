@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.counting import number_of
 from validation.facts import LongTrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers import training
@@ -55,9 +56,11 @@ def _add_up(facts: LongTrainingFacts) -> None:
     """ParseError where the curve does not follow from what was trained."""
     step = facts.world_size * facts.batch
     if [line.epoch for line in facts.curve] != list(range(1, facts.epochs + 1)):
-        raise ParseError(f"training: {len(facts.curve)} lines of {facts.epochs} epochs")
+        raise ParseError(f"training: {number_of(len(facts.curve), 'line')} of {number_of(facts.epochs, 'epoch')}")
     if not step or facts.steps != facts.images // step:
-        raise ParseError(f"training: {facts.steps} steps of {step} images do not fit {facts.images} images")
+        raise ParseError(
+            f"training: {number_of(facts.steps, 'step')} of {step} images do not fit {facts.images} images"
+        )
     for line in facts.curve:
         where = f"training: epoch {line.epoch}"
         if line.images != facts.steps * step or line.val_images != facts.val_images:

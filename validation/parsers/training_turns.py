@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from validation.counting import number_of
 from validation.facts import TrainingFacts, Turn, TurnsFacts
 from validation.model import Sample, Scalar
 from validation.parsers import training
@@ -93,6 +94,6 @@ def _whole(found: TurnsFacts, turns: int, ways: tuple[str, ...]) -> None:
         mine = [turn for turn in found.turns if turn.way == way]
         cannot = any(turn.cannot for turn in mine)
         if not mine or (not cannot and len(mine) != turns):
-            raise ParseError(f"training in turns: {len(mine)} of {turns} turns of {short(way)} are there")
+            raise ParseError(f"training in turns: {len(mine)} of {number_of(turns, 'turn')} of {short(way)} are there")
     if not any(turn.images_per_s for turn in found.turns):
         raise ParseError("training in turns: no way could be taken")

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, exact_compute, gpu_health, json_text, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s
 from validation.probes.cuda import CudaError
@@ -58,7 +59,7 @@ def by_torch(args: Asked, gpus: int) -> tuple[list[Device], str]:
         raise Stopped
     try:
         report = json_text.report(ran.stdout)
-        why = "" if report["devices"] else f"torch {report['torch']} sees {report['seen']} of {gpus} GPUs"
+        why = "" if report["devices"] else f"torch {report['torch']} sees {report['seen']} of {number_of(gpus, 'GPU')}"
         return report["devices"], why or f"torch {report['torch']}"
     except (ValueError, KeyError, TypeError):
         return [], f"no torch: {last_line(ran.stderr) or f'exit status {ran.returncode}'}"
@@ -110,7 +111,11 @@ def there(args: Asked) -> tuple[int, bool, str]:
             refused = "; ".join(refusals(nvml.answering()[0], args.anyway).values())
     except NvmlError as fault:
         return 0, False, str(fault) if args.gpus else ""
-    return count, emulated, refused or (f"NVML shows {count} of {args.gpus} GPUs" if count < args.gpus else "")
+    return (
+        count,
+        emulated,
+        refused or (f"NVML shows {count} of {number_of(args.gpus, 'GPU')}" if count < args.gpus else ""),
+    )
 
 
 def probe(args: Asked) -> ProbeDoc:

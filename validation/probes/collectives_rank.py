@@ -22,6 +22,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
+
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 BYTES = 4  # of a float32
 PIECE = 1 << 24  # elements that are made or compared at once
@@ -107,7 +109,9 @@ class Rank:
             self.device, self.backend = torch.device("cuda", self.local), "nccl"
             self.group = self.dist.new_group(backend="nccl", timeout=limit)
         elif args.device == "gpu":
-            raise SystemExit(f"rank {self.rank} on {socket.gethostname()}: {gpus} GPUs, one for each rank is needed")
+            raise SystemExit(
+                f"rank {self.rank} on {socket.gethostname()}: {number_of(gpus, 'GPU')}, one for each rank is needed"
+            )
 
     def gather(self, values: list[float]) -> list[float]:
         """The numbers of all ranks, one after another."""
@@ -266,7 +270,7 @@ def rows_of(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
                     rows.append(row)
                     if not long or at + 1 == len(sizes):
                         continue
-                    why, at = f"{size} bytes took more than {3 * args.budget_s:g} s", at + 1
+                    why, at = f"{number_of(size, 'byte')} took more than {3 * args.budget_s:g} s", at + 1
             left[op] = {"bytes": sizes[at:], "why": why}
             break
     return {"rows": rows, "left_out": left}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, json_text, pcie
 from validation.probes.gpu_host import HELD_BYTES, given, in_use
 from validation.probes.tool import Ran, document, last_line, run_tool
@@ -59,9 +60,9 @@ def wrong(report: dict[str, Any], gpus: int) -> str | None:
     """What keeps the whole report from being used, in words; a fault of one GPU does not."""
     if gpus and report["where"] != "cuda":
         build = f"built for CUDA {report['cuda']}" if report["cuda"] else "built without CUDA"
-        return f"torch {report['torch']} ({build}) sees none of the {gpus} GPUs of this node"
+        return f"torch {report['torch']} ({build}) sees none of the {number_of(gpus, 'GPU')} of this node"
     if gpus and len(report["devices"]) != gpus:
-        return f"torch sees {len(report['devices'])} of the {gpus} GPUs of this node"
+        return f"torch sees {len(report['devices'])} of the {number_of(gpus, 'GPU')} of this node"
     if not report["devices"]:
         return "nothing was measured"
     faults = [f"{one['device']}: {one['fault']}" for one in report["devices"] if one.get("fault")]

@@ -11,6 +11,7 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
+from validation.counting import number_of
 from validation.probes import virtualisation
 from validation.probes.cuda import Cuda, CudaError
 from validation.probes.nvml import Gpu, Nvml, NvmlError
@@ -126,7 +127,7 @@ def hidden(shown: int, there: int, wanted: int, mig: bool) -> str:
     """
     if shown >= (wanted or there) or shown >= there:
         return ""
-    said = f"CUDA shows {shown} of the {there} GPUs that NVML shows"
+    said = f"CUDA shows {shown} of the {number_of(there, 'GPU')} that NVML shows"
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return f"{said}: CUDA_VISIBLE_DEVICES is set to {visible!r}"
     if mig:

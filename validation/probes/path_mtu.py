@@ -13,6 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
@@ -91,7 +92,7 @@ def _find(pinger: _Pinger, expected: int) -> tuple[int | None, Ran, str | None]:
         return pinger.largest(expected + 1, min(pinger.local_mtu, MAX_IP_PACKET_BYTES) + 1), first, None
     control = min(CONTROL_BYTES[family(pinger.destination)], expected)
     if control == expected or not pinger.passes(control):
-        why = f"{pinger.destination} does not answer ping, not even with {control} bytes"
+        why = f"{pinger.destination} does not answer ping, not even with {number_of(control, 'byte')}"
         return None, first, why
     return pinger.largest(control, min(expected, pinger.local_mtu + 1)), first, None
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.rdma_ports_sysfs import represented
 from validation.probes.tool import Ran, document, run_tool
@@ -281,7 +282,7 @@ def explain(ran: Ran) -> Fault | None:
             line = next(line for line in said.splitlines() if match.group(0) in line or re.search(pattern, line))
             if code == "memlock" and any(word.startswith("--use_cuda") for word in ran.command):
                 code = "gpu-memory"
-            limit = f" (limit {memlock()} bytes)" if code == "memlock" else ""
+            limit = f" (limit {number_of(memlock(), 'byte')})" if code == "memlock" else ""
             return Fault(code, f"{WORDS[code]}{limit}: {line.strip()}")
     if ran.returncode < 0:
         return Fault("stopped", f"ended by signal {-ran.returncode} before its end")

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, remoting
 from validation.probes.tool import Ran, document, last_line, run_tool
 
@@ -113,14 +114,14 @@ class Tenant:
         code = 0 if through else code_of(seen, attempt)
         if code == 0 and not through:
             raise remoting.Unmet(f"{attempt}: could not be tried: no error, and no devices")
-        words = f"{len(seen['devices'])} devices seen" if through else f"CUDA error {code}"
+        words = f"{number_of(len(seen['devices']), 'device')} seen" if through else f"CUDA error {code}"
         self.note(attempt, through, words, promised, cuda=code)
 
     def control(self) -> None:
         """What the tenant may do, works: without this, no refusal below would mean anything."""
         seen = self.found("device")["devices"]
         if len(seen) != 1:
-            raise remoting.Unmet(f"a lease of one part shows {len(seen)} devices")
+            raise remoting.Unmet(f"a lease of one part shows {number_of(len(seen), 'device')}")
         self.facts["uuid"] = seen[0]["uuid"]
         self.facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([self.args.server]))
         may = self.found("take", "0.9")
@@ -148,7 +149,7 @@ class Tenant:
                 code_of(found, f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}")
             seen = found.get("devices", [])
             strange = [gpu["uuid"] for gpu in seen if gpu["uuid"] != self.facts["uuid"]]
-            words = f"{len(seen)} devices seen, {len(strange)} not of the lease"
+            words = f"{number_of(len(seen), 'device')} seen, {len(strange)} not of the lease"
             what = f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}"
             self.note(what, bool(strange), words, strange=len(strange))
 

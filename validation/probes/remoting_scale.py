@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, remoting
 from validation.probes.remoting_train import PROGRAM
 from validation.probes.remoting_worlds import options, remotely
@@ -60,7 +61,9 @@ def train(args: Asked, gpus: dict[str, int]) -> str:
                     f"== turn {turn} of {args.turns}: {name} {count}\n{remotely(count, servers, given, until)}\n"
                 )
             except remoting.Unmet as fault:
-                raise remoting.Unmet(f"turn {turn}, {count} GPUs of {len(servers)} servers: {fault}") from None
+                raise remoting.Unmet(
+                    f"turn {turn}, {number_of(count, 'GPU')} of {number_of(len(servers), 'server')}: {fault}"
+                ) from None
     return "".join(outputs)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, remoting
 from validation.probes.tool import Ran, document, run_tool
 
@@ -58,7 +59,7 @@ def _device(lease: int) -> str:
     command = [*remoting.RUN, "--lease", str(lease), "--", *remoting.attempt("device")]
     seen = remoting.answer(run_tool(command, remoting.WAIT_S), "the lease's GPU").get("devices", [])
     if len(seen) != 1:
-        raise remoting.Unmet(f"a lease of one GPU shows {len(seen)} devices")
+        raise remoting.Unmet(f"a lease of one GPU shows {number_of(len(seen), 'device')}")
     return str(seen[0]["uuid"])
 
 

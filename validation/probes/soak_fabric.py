@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.probes import (
     ProbeDoc,
     rdma,
@@ -93,7 +94,7 @@ def carried(args: Asked, ran: Ran) -> tuple[float, int, str]:
         return 0.0, 0, str(known)
     rows = ROW.findall(ran.stdout)
     if len(rows) != 1:
-        return 0.0, 0, f"ib_write_bw printed {len(rows)} figures, exactly one is expected"
+        return 0.0, 0, f"ib_write_bw printed {number_of(len(rows), 'figure')}, exactly one is expected"
     size, messages, gbps = int(rows[0][0]), int(rows[0][1]), float(rows[0][2])
     sent = size * messages
     return (sent * 8 / gbps / 1e9, sent, "") if gbps > 0 and sent else (0.0, 0, "ib_write_bw moved no data")

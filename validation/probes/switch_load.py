@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, rdma, rdma_bandwidth, rdma_perftest, soak_fabric, tcp_bandwidth
 from validation.probes.rdma_ports_qos import driver_counters
 from validation.probes.rdma_ports_sysfs import SYSFS, read
@@ -151,7 +152,9 @@ def _document(kind: str, args: Asked, work: Callable[[], tuple[list[list[str]], 
         ran = Ran(made[0], 0, json.dumps(report), "")
         bad = [one for one in sessions if one["error"]]
         words = (
-            f"{len(bad)} of {len(sessions)} sessions failed, with {bad[0]['peer']}: {bad[0]['error']}" if bad else None
+            f"{len(bad)} of {number_of(len(sessions), 'session')} failed, with {bad[0]['peer']}: {bad[0]['error']}"
+            if bad
+            else None
         )
         return ran, {"sessions": len(sessions)}, words
 

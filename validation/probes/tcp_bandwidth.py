@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, json_text
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
@@ -67,7 +68,10 @@ def wrong(args: Asked, stdout: str) -> str | None:
         checks = [
             (test["protocol"] == "TCP", f"used {test['protocol']} instead of TCP"),
             (test["reverse"] == 0, "ran in the reverse direction"),
-            (test["num_streams"] == len(connections) == args.streams, f"opened {len(connections)} connections"),
+            (
+                test["num_streams"] == len(connections) == args.streams,
+                f"opened {number_of(len(connections), 'connection')}",
+            ),
             (all(c["local_host"] == args.source for c in connections), "did not use the source address"),
             (all(c["remote_host"] == args.destination for c in connections), "did not reach the destination address"),
             (test["duration"] == args.seconds and test["omit"] == args.omit_s, "ran for another time than asked"),

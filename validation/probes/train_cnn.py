@@ -27,6 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
 from validation.probes import gpu_watch, train_trace
@@ -56,7 +58,7 @@ class Device:
         mine = args.device != "cpu" and gpus > world.local
         if args.device == "gpu" and not mine:
             build_of = f"torch {torch.__version__} (CUDA {torch.version.cuda or 'not built in'})"
-            raise CannotTrain(f"{build_of} sees {gpus} GPUs, one for each rank is needed")
+            raise CannotTrain(f"{build_of} sees {number_of(gpus, 'GPU')}, one for each rank is needed")
         self.wish = mine
         self.cuda, self.words = False, f"cpu {platform.machine()}"
         self.watch: gpu_watch.Watch | None = None  # of this rank's GPU, made before the rank itself works on it

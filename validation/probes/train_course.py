@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from validation.counting import number_of
 from validation.probes import train_keep
 from validation.probes.train_cnn import CannotTrain
 from validation.probes.train_data import Pictures, order, share
@@ -124,7 +125,8 @@ class Training:
         self.steps = self.count // self.images
         if self.steps < 1:
             raise CannotTrain(
-                f"{self.count} pictures are fewer than a step takes: {ranks.size} ranks with a batch of {course.batch}"
+                f"{self.count} pictures are fewer than a step takes: {number_of(ranks.size, 'rank')} with a "
+                f"batch of {course.batch}"
             )
         self.position = Position()
         self.every, self.shown = course.checkpoint_steps, 0.0
@@ -184,7 +186,7 @@ class Training:
         }
         told = self.position.predicted
         self.say(
-            f"{course.epochs} epochs of {self.count} images: {told['hours']:.3g} h predicted at "
+            f"{number_of(course.epochs, 'epoch')} of {self.count} images: {told['hours']:.3g} h predicted at "
             f"{told['images_per_s']:.4g} images/s; the input by itself {told['input_images_per_s']:.4g} images/s"
         )
 

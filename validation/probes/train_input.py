@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes.train_data import BadData, Pictures, look, order, storage_of
 from validation.probes.train_feed import DEVIATION, MEAN, Cut
 from validation.probes.train_networks import Network
@@ -51,7 +52,8 @@ def share_of(cores: int, local: int, ranks: int, allowed: list[int]) -> list[int
     mine = allowed[local * each : (local + 1) * each] or [allowed[local % len(allowed)]]
     if cores > len(mine):
         raise FewProcessors(
-            f"too few processors: {len(allowed)} for {ranks} ranks of a node, {cores} for each were asked for"
+            f"too few processors: {len(allowed)} for {number_of(ranks, 'rank')} of a node, {cores} for each "
+            "were asked for"
         )
     return mine[:cores] if cores else mine
 

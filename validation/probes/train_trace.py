@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
+
 MARK = "trace: "
 SORTS = ("kernel", "memcpy", "memset", "operator")
 CATEGORIES = {
@@ -45,7 +47,7 @@ def record(torch: Any, step: Callable[[], Any], steps: int, cuda: bool, recordin
         wall = time.perf_counter() - begin
         events, why = _end(seen, why) if recording else ([], "")
         if kept + len(events) > MOST_EVENTS:
-            why, events = f"a step has {len(events)} events; {MOST_EVENTS} of all steps are kept", []
+            why, events = f"a step has {number_of(len(events), 'event')}; {MOST_EVENTS} of all steps are kept", []
         kept += len(events)
         made["left_out"] = made["left_out"] or why
         if events:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document
 from validation.probes.training_short import Asked as Job
@@ -56,9 +57,12 @@ def wrong(args: Asked, report: dict[str, Any]) -> str | None:
     asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts)
     losses = [line["loss"] for line in report["curve"]]
     checks = [
-        (report["world_size"] == args.ranks, f"ran with {report['world_size']} ranks instead of {args.ranks}"),
+        (
+            report["world_size"] == args.ranks,
+            f"ran with {number_of(report['world_size'], 'rank')} instead of {args.ranks}",
+        ),
         (placed == asked or sum(asked) > args.ranks, f"placed its ranks as {placed} instead of {asked}"),
-        (len(losses) == args.epochs, f"has {len(losses)} epochs instead of {args.epochs}"),
+        (len(losses) == args.epochs, f"has {number_of(len(losses), 'epoch')} instead of {args.epochs}"),
         (all(math.isfinite(loss) for loss in losses), "had a loss that is not a number"),
         (report["ranks_agree"], "ended with different parameters on different ranks"),
     ]

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_networks import SMALL
@@ -218,7 +219,7 @@ def alike(args: Asked) -> tuple[Ran | None, str | None]:
     try:
         told = [json.loads(line[len(MARK) :]) for line in ran.stdout.splitlines() if line.startswith(MARK)]
         if len(told) != len(args.hosts):
-            return ran, f"{len(told)} of {len(args.hosts)} servers said what they train with"
+            return ran, f"{len(told)} of {number_of(len(args.hosts), 'server')} said what they train with"
         why = mixed(told, "ddp" if args.launcher == "torchrun" else args.framework)
     except (ValueError, KeyError, TypeError) as fault:
         return ran, f"what the servers train with cannot be read: {type(fault).__name__}: {fault}"
@@ -254,9 +255,12 @@ def wrong(args: Asked, report: dict[str, Any]) -> str | None:
     asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts)
     rates = report["images_per_s"]
     checks = [
-        (report["world_size"] == args.ranks, f"ran with {report['world_size']} ranks instead of {args.ranks}"),
+        (
+            report["world_size"] == args.ranks,
+            f"ran with {number_of(report['world_size'], 'rank')} instead of {args.ranks}",
+        ),
         (placed == asked or sum(asked) > args.ranks, f"placed its ranks as {placed} instead of {asked}"),
-        (len(rates) == args.steps, f"measured {len(rates)} steps instead of {args.steps}"),
+        (len(rates) == args.steps, f"measured {number_of(len(rates), 'step')} instead of {args.steps}"),
         (report["warmup"] == args.warmup and report["batch"] == args.batch, "used another warm-up or batch size"),
         (all(math.isfinite(r) and r > 0 for r in rates), "reported a rate that is not a number"),
         (report["loss_finite"], f"had a loss that is not a number{_since(args, report)}"),

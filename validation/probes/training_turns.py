@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from validation.counting import number_of
 from validation.probes import ProbeDoc, training_short
 from validation.probes.tool import Ran, document
 from validation.probes.train_trouble import trouble
@@ -42,7 +43,7 @@ def job_of(args: Asked, way: str) -> training_short.Asked:
     if found := LAYOUT.fullmatch(way):
         nodes, each = int(found[1]), int(found[2])
         if nodes > len(args.hosts):
-            raise ValueError(f"{way}: there are {len(args.hosts)} hosts")
+            raise ValueError(f"{way}: there are {number_of(len(args.hosts), 'host')}")
         hosts = [f"{host.rpartition(':')[0]}:{each}" for host in args.hosts[:nodes]]
         return replace(job, hosts=hosts, ranks=nodes * each, ends=args.ends[:nodes])
     if found := CORES.fullmatch(way):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from validation.analysis.mtbf import proved
+from validation.counting import number_of
 from validation.facts import BurnDevice, BurnFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
@@ -122,4 +123,8 @@ def curves_of(curves: dict[str, tuple[tuple[float, float], ...]]) -> list[Series
     times = [x for x, _ in min(curves.values(), key=len)]
     middle = tuple((x, median(ys)) for x, ys in zip(times, together, strict=False))
     band = tuple((x, ys[0], ys[-1]) for x, ys in zip(times, together, strict=False))
-    return [Series(f"median of {len(curves)} GPUs, shaded to the least and the most", middle, band, markers=False)]
+    return [
+        Series(
+            f"median of {number_of(len(curves), 'GPU')}, shaded to the least and the most", middle, band, markers=False
+        )
+    ]

@@ -7,6 +7,7 @@ from math import ceil
 
 from markupsafe import Markup
 
+from validation.counting import number_of
 from validation.facts import IbFabricFacts, IbLink, NodeFacts
 from validation.model import Node, Port
 from validation.report.documents import RunDocuments
@@ -154,7 +155,10 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
     y = height - 8
     body += [cross(10, y - 4, 5), text(22, y, "suspect (node, port or link)", fill=MUTED)]
     ports = sum(len(n.ports) for n in nodes)
-    description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {suspects.words}"
+    description = (
+        f"{number_of(len(nodes), 'node')}, each box, joined by {number_of(ports, 'fabric port')} "
+        f"to {bar}. {suspects.words}"
+    )
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
 
 
@@ -228,5 +232,5 @@ def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         body.append(text(26, y + 10, short(f"named by the findings: {many(named, 8)}", width - 40, 11), 11))
         y += 20
     body.append(path("M", 8, y + 2, "H", width - 8, stroke=LINE))
-    description = f"{len(nodes)} nodes as squares, by role, on {bar}. {suspects.words}"
+    description = f"{number_of(len(nodes), 'node')} as squares, by role, on {bar}. {suspects.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, y + 8, body)

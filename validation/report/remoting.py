@@ -7,6 +7,7 @@ from statistics import median
 
 from markupsafe import Markup
 
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
@@ -103,7 +104,8 @@ def _maps(measurement: Measurement, facts: CopyFacts) -> list[Figure]:
             Heatmap(
                 id=id_,
                 title=f"{title}, {shown}",
-                description=f"{len(values)} ordered pairs of client memory and {plural(len(ends) - 1, 'GPU')}, "
+                description=f"{number_of(len(values), 'ordered pair')} of client memory and "
+                f"{plural(len(ends) - 1, 'GPU')}, "
                 + (f"from {number(min(values))} to {number(top)} {shown}." if values else "none has a value."),
                 labels=tuple(ends.values()),
                 cells=cells,

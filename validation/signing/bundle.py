@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from validation.counting import number_of
 from validation.load import ConfigError
 from validation.signing.manifest import DEPTH
 
@@ -227,7 +228,7 @@ def _check_names(names: list[str]) -> None:
     if not names:
         raise Damaged("is empty")
     if len(names) > MAX_FILES:
-        raise Damaged(f"has {len(names)} files")
+        raise Damaged(f"has {number_of(len(names), 'file')}")
     top = names[0].split("/")[0]
     for name in names:
         parts = name.split("/")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from validation.counting import number_of
 from validation.load import ConfigError
 from validation.signing.manifest import entries
 
@@ -157,7 +158,8 @@ def refuse_secrets(run_dir: Path, allowed: Iterable[str] = ()) -> tuple[str, ...
         shown = "".join(f"\n  {hit}" for hit in open_[:20])
         more = f"\n  and {len(open_) - 20} more" if len(open_) > 20 else ""
         raise ConfigError(
-            f"{run_dir}: {len(open_)} places look like secrets; nothing was signed or bundled:{shown}{more}\n"
+            f"{run_dir}: {number_of(len(open_), 'possible secret')}; nothing was signed or "
+            f"bundled:{shown}{more}\n"
             "  what to do: look at each. Where it is a secret, change it, take its cause away, and measure again. "
             "Where it is none, allow its file: --allow FILE"
         )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
 
+from validation.counting import number_of
 from validation.judging.documents import CLOCK_S
 from validation.judging.times import moment
 from validation.load import ConfigError, read_bytes
@@ -126,7 +127,10 @@ def check_signatures(
         shown = ", ".join(numbers[:_SHOWN]) + (f" and {len(numbers) - _SHOWN} more" if numbers[_SHOWN:] else "")
         faults.append(f"{SIGNATURES}/: numbers are {shown}: a signature was taken away or added")
     if len(statements) > MOST:
-        faults.append(f"{SIGNATURES}/: {len(statements)} signatures; the first {MOST} were looked at, no run has more")
+        faults.append(
+            f"{SIGNATURES}/: {number_of(len(statements), 'signature')}; the first {MOST} were looked at, no "
+            "run has more"
+        )
         statements = statements[:MOST]
     checks = []
     for name in statements:

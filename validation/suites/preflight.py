@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from validation.counting import number_of
 from validation.model import Endpoint, Found, Measurement, Node, Param
 from validation.suites.common import PORTS, Part, Request, pair_id, pair_rounds
 
@@ -62,7 +63,7 @@ def _of_one_machine(node: Node, found: Found, facts: tuple[str, ...], part: Part
     if not found.gpus:
         part.leave_out("no GPU in this machine: nothing of GPUs was measured", *bare)
     elif found.gpu_trouble:
-        part.leave_out(f"{found.gpus} GPUs, not measured: {found.gpu_trouble}")
+        part.leave_out(f"{number_of(found.gpus, 'GPU')}, not measured: {found.gpu_trouble}")
     if found.gpus and bare:
         part.leave_out("no network port with a card of its own is up and has an address", *bare)
     portless = () if node.ports else ("pf.ports",)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from validation.counting import number_of
 from validation.kinds.gpu import gpus_of
 from validation.model import Endpoint, Measurement, Node, Param, Topology
 from validation.pairing import ALL_PAIRS_PORTS
@@ -77,7 +78,8 @@ def plan(request: Request, part: Part) -> None:
     topology = rdma_topology(request.topology, part)
     if pace is not HARDWARE:
         part.leave_out(
-            f"RDMA in a rehearsal: runs of {pace.messages} messages of 64 KiB instead of {RUNS} runs of {SECONDS} s; "
+            f"RDMA in a rehearsal: runs of {number_of(pace.messages, 'message')} of 64 KiB instead of "
+            f"{RUNS} runs of {SECONDS} s; "
             "three sizes instead of a sweep over all; other sizes and both ways at once for one direction of each pair"
         )
     _Rounds(request, topology, part, pace).all()

@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 
+from validation.counting import number_of
 from validation.model import Endpoint, Measurement, Node, Param, Port
 from validation.model_base import Same
 from validation.pairing import ALL_PAIRS_PORTS
@@ -111,7 +112,8 @@ def _incasts(request: Request, part: Part, rails: Sequence[Sequence[End]], crite
             received += len(turned)
     if ports > ALL_PAIRS_PORTS and not request.topology.virtual:
         part.leave_out(
-            f"incast of more than {ALL_PAIRS_PORTS} ports: {received} of {ports} ports receive, one of each set"
+            f"incast of more than {ALL_PAIRS_PORTS} ports: {received} of {number_of(ports, 'port')} "
+            "receive, one of each set"
         )
 
 

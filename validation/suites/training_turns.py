@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from validation.counting import number_of
 from validation.model import Measurement, Node, Param
 from validation.suites import training_choice
 from validation.suites.common import Part, Request, transport_of
@@ -88,7 +89,7 @@ def _why_not(request: Request, several: Sequence[Node], each: int, rdma: bool) -
     return {
         "scale": f"numbers of ranks in turns (tn.turns), and torchrun beside mpirun (tn.twin): {alone}",
         "outup": "scale-up against scale-out (tn.outup): "
-        + (alone if not several else f"{each} ranks of a server are not to be shared by two"),
+        + (alone if not several else f"{number_of(each, 'rank')} of a server are not to be shared by two"),
         "rdma": "training over RDMA beside TCP (tn.rdma): " + (no_port if several else alone),
         "gdr": "training with and without GPUDirect (tn.gdr): "
         + ("the inventory declares no GPUs" if rdma else no_port if several else alone),

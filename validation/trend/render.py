@@ -9,6 +9,7 @@ from statistics import median
 
 from jinja2 import Environment
 
+from validation.counting import number_of
 from validation.report import numbers
 from validation.report.pages import environment
 from validation.report.svg.drawing import Figure
@@ -99,7 +100,7 @@ def _chart(trend: Trend, quantity: Quantity, number: int) -> Figure | None:
     title = " ".join(filter(None, (quantity.criterion, quantity.case)))
     svg = line_chart(
         f"trend-{number}",
-        f"{title} over {len(over)} runs",
+        f"{title} over {number_of(len(over), 'run')}",
         "; ".join(f"{moment(day)}: {numbers.number(middle)}" for day, middle, *_ in over) + ".",
         Axis("when the run began (UTC)", over[0][0], over[-1][0], marks=tuple(marks), words=moment),
         Axis(unit, low, high),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from validation.counting import number_of
 from validation.report.numbers import number, percent, quantity, unit_text
 from validation.report.svg.colour import ALARM, BLUE, GREEN, INK, LINE, MUTED, PAPER, VIOLET
 from validation.report.svg.drawing import element, frame, path, rect, text, titled
@@ -47,7 +48,9 @@ def tally(counts: dict[str, int]) -> Markup:
         words_of = element("title", f"{count} {name}")
         body.append(rect(x, 0, max(part - 2, 1), height, words_of, fill=TALLY_COLOURS[name]))
         x += part
-    return frame("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body, stretch=True)
+    return frame(
+        "tally", "Criteria by verdict", f"{number_of(total, 'criterion')}: {words}.", width, height, body, stretch=True
+    )
 
 
 def _thinned(dots: Sequence[Dot], at: Callable[[float], float]) -> Sequence[Dot]:
