@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from toolkit import exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
+from tools.docsite import measured  # noqa: E402
 from validation.catalogue import load_criteria  # noqa: E402
 from validation.fabric import load_fabric  # noqa: E402
 from validation.model import LabLink  # noqa: E402
@@ -64,6 +65,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/explanation/verdicts.md": ("validation/fabrics/", tcp_bounds),
     "docs/how-to/pool.md": ("toolkit/lease/engines/", engine_table),
     "docs/how-to/troubleshooting.md": ("validation/criteria/*.yml", remedies),
+    "docs/reference/measured.md": ("validation/kinds/ and validation/criteria/", measured.sections),
 }
 
 

@@ -1,4 +1,4 @@
-"""What looks like a measurement of GPUs and is none: the table of docs/reference/measured.md, and tests of it."""
+"""What looks like a measurement of GPUs and is none: the list of docs/explanation/measuring/gpu-traps.md."""
 
 from __future__ import annotations
 
@@ -70,9 +70,8 @@ def test_mig_that_is_on_by_accident_is_named(tmp_path: Path) -> None:
 
 
 def test_every_test_of_the_table_is_there() -> None:
-    page = (ROOT / "docs/reference/measured.md").read_text()
-    _, _, table = page.partition("## What looks like a measurement of GPUs and is none")
-    named = set(re.findall(r"`(test_\w+)`", table.partition("\n## ")[0]))
+    page = (ROOT / "docs/explanation/measuring/gpu-traps.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
     texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 10

@@ -367,9 +367,8 @@ def test_what_a_container_has_is_told_without_importing_it() -> None:
 
 
 def test_every_test_of_the_tables_is_there() -> None:
-    page = (ROOT / "docs/reference/measured.md").read_text()
-    _, _, tables = page.partition("### What looks like a training and is none")
-    named = set(re.findall(r"`(test_\w+)`", tables.partition("\n### ")[0]))
+    page = (ROOT / "docs/explanation/measuring/training-traps.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", page))
     texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 15

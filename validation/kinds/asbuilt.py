@@ -20,6 +20,9 @@ KINDS = (
     Kind(
         name="as-built",
         title="As-built checks of a node",
+        measures="Checks each node against the state that `site.yml` is meant to leave.",
+        tool="pytest with pytest-testinfra, from the machine that validates",
+        more="how-to/as-built.md",
         job=_checks,
         parse=asbuilt.checks,
         once=True,
@@ -28,6 +31,9 @@ KINDS = (
     Kind(
         name="converged",
         title="What site.yml would change, in check mode",
+        measures="Counts the tasks of `site.yml` that would still change something.",
+        tool="ansible-playbook in check mode, from the machine that validates",
+        more="how-to/as-built.md",
         job=_converged,
         parse=asbuilt.converged,
         once=True,

@@ -29,4 +29,17 @@ def _job(m: Measurement, topology: Topology) -> Job:
     return on_node(m, python="") if node.virtual or "gpu_servers" not in node.groups else on_node(m, enter=ENTER)
 
 
-KINDS = (Kind(name="burn-in", title="Burn-in", job=_job, parse=burn_in.parse, repeat_by="probe", once=True),)
+KINDS = (
+    Kind(
+        name="burn-in",
+        title="Burn-in",
+        measures="Loads every GPU of a node, or its processors, for the chosen time and compares each result with the "
+        "right one.",
+        tool="torch's matrix products; CUDA driver copies without torch; exact arithmetic on processors",
+        more="explanation/measuring/burn-in.md",
+        job=_job,
+        parse=burn_in.parse,
+        repeat_by="probe",
+        once=True,
+    ),
+)

@@ -43,6 +43,9 @@ KINDS = (
     Kind(
         name="collectives",
         title="Collective operations",
+        measures="Measures the bus bandwidth of all-reduce and four other operations, and reads which path NCCL took.",
+        tool="nccl-tests in the training container, or torch.distributed",
+        more="explanation/measuring/collectives.md",
         job=_job,
         parse=collectives.parse,
         headline="all_reduce_busbw_gb_s",

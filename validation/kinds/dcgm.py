@@ -28,6 +28,9 @@ KINDS = (
     Kind(
         name="dcgm-diag",
         title="NVIDIA DCGM's diagnostic",
+        measures="Runs the vendor's own GPU diagnostic.",
+        tool="dcgmi diag, level 2 (level 1 when quick)",
+        more="explanation/measuring/gpu-compute.md",
         job=_job,
         parse=dcgm.parse,
         repeat_by="tool",

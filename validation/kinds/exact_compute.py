@@ -66,6 +66,9 @@ KINDS = (
     Kind(
         name="exact-compute",
         title="Exact arithmetic on every processor",
+        measures="Lets every processor compute the same digest at the same time and compares it with the right one.",
+        tool="Python's integers, floats and SHA-256 in the probe",
+        more="explanation/measuring/hosts.md",
         job=_job,
         parse=parse,
         repeat_by="probe",

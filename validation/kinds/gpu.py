@@ -60,6 +60,10 @@ KINDS = (
     Kind(
         name="gpu-copies",
         title="Copies between host memory and GPUs",
+        measures="Copies between host memory and each GPU, inside each GPU and between each pair, verifies the data, "
+        "and times empty kernel launches.",
+        tool="the CUDA driver API through ctypes",
+        more="explanation/measuring/gpu-copies.md",
         job=_job,
         parse=gpu_copies.parse,
         headline="gpu_h2d_gb_s",
@@ -68,6 +72,9 @@ KINDS = (
     Kind(
         name="gpu-load",
         title="Copies of GPUs by NUMA node, and of all GPUs at once",
+        measures="Copies from near and far NUMA memory to each GPU, and to all GPUs at once.",
+        tool="the CUDA driver API through ctypes",
+        more="explanation/measuring/gpu-copies.md",
         job=_job,
         parse=gpu_load.parse,
         headline="gpu_all_h2d_gb_s",
@@ -76,6 +83,9 @@ KINDS = (
     Kind(
         name="gpu-tools",
         title="NVIDIA's own bandwidth tools",
+        measures="Repeats the copies with the vendor's tools and compares the figures with ours.",
+        tool="nvbandwidth and p2pBandwidthLatencyTest, where installed",
+        more="explanation/measuring/gpu-copies.md",
         job=_job,
         parse=gpu_tools.parse,
         repeat_by="probe",

@@ -41,6 +41,10 @@ KINDS = (
     Kind(
         name="gpu-compute",
         title="GPU compute",
+        measures="Runs DeepBench's matrix products, convolutions and recurrent layers on every GPU at once, and "
+        "multiplies matrices whose result is known to the bit.",
+        tool="torch of the training container, timed by CUDA events",
+        more="explanation/measuring/gpu-compute.md",
         job=_job,
         parse=compute.parse,
         repeat_by="probe",

@@ -83,6 +83,9 @@ KINDS = (
     Kind(
         name="memory-bandwidth",
         title="Host memory bandwidth",
+        measures="Lets every processor of a node copy memory at the same time and verifies the data.",
+        tool="STREAM's Copy (and Triad with numpy) in the probe",
+        more="explanation/measuring/hosts.md",
         job=_job,
         parse=parse,
         headline="memory_copy_gb_s",

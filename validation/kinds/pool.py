@@ -40,6 +40,10 @@ KINDS = (
     Kind(
         name="remoting-copy",
         title="Copies to remote GPUs",
+        measures="Copies between a client and every GPU of the pool, and between all of these GPUs, and verifies the "
+        "data.",
+        tool="`elastic-ai-copybench` in a lease, on the client",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting.copies,
         repeat_by="probe",
@@ -48,6 +52,10 @@ KINDS = (
     Kind(
         name="remoting-isolate",
         title="Attempts on the isolation of leases",
+        measures="Tries to leave the limits of a lease: more memory, another GPU, a wrong token, another user, another "
+        "machine.",
+        tool="`toolkit run` and `toolkit lease` on a client, and programs on the server",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=remoting.isolation,
         repeat_by="probe",
@@ -56,6 +64,9 @@ KINDS = (
     Kind(
         name="remoting-fraction",
         title="Memory of fractions of a GPU",
+        measures="Fills all parts of one GPU at once and compares the memory of each with its share.",
+        tool="`toolkit run --part` on a client",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=remoting.fractions,
         repeat_by="probe",
@@ -64,6 +75,10 @@ KINDS = (
     Kind(
         name="remoting-train",
         title="Training natively and remotely, in turns",
+        measures="Trains the same small network natively and through the engine, in turns, and compares speed, losses "
+        "and weights.",
+        tool="`elastic-ai-train` in one lease",
+        more="explanation/measuring/remoting.md",
         job=_training,
         parse=remoting_train.parse,
         repeat_by="probe",
@@ -72,6 +87,9 @@ KINDS = (
     Kind(
         name="remoting-shares",
         title="Tenants that train on parts of one GPU",
+        measures="Trains several tenants on parts of one GPU at the same time, and one tenant on the whole GPU.",
+        tool="`elastic-ai-train` in one lease for each tenant",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_shares.parse,
         repeat_by="probe",
@@ -80,6 +98,9 @@ KINDS = (
     Kind(
         name="remoting-infer",
         title="Answers natively and remotely, in turns",
+        measures="Times single answers of the same network natively and through the engine.",
+        tool="`elastic-ai-train` with forward passes only",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_infer.parse,
         repeat_by="probe",
@@ -88,6 +109,9 @@ KINDS = (
     Kind(
         name="remoting-neighbours",
         title="A tenant beside its neighbours",
+        measures="Trains one tenant beside a busy neighbour and beside a neighbour whose kernel fails.",
+        tool="`elastic-ai-train` and a program with a planted fault",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_neighbours.neighbours,
         repeat_by="probe",
@@ -96,6 +120,9 @@ KINDS = (
     Kind(
         name="remoting-noreboot",
         title="Boot ids around changes of parts",
+        measures="Compares the boot ids of server and client before and after a GPU is divided in each way.",
+        tool="`toolkit run --part`, and the kernel's boot id",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=remoting_neighbours.noreboot,
         repeat_by="probe",
@@ -104,6 +131,9 @@ KINDS = (
     Kind(
         name="remoting-layout",
         title="Training in layouts of near and far GPUs",
+        measures="Trains on GPUs of the own server, of another server, and of both.",
+        tool="`elastic-ai-train` in one lease for each layout",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_worlds.layout,
         repeat_by="probe",
@@ -112,6 +142,9 @@ KINDS = (
     Kind(
         name="remoting-scale",
         title="Training over more and more GPU servers",
+        measures="Trains one job on 1 GPU, on one server, and on more and more servers.",
+        tool="`elastic-ai-train` from one client",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_worlds.scale,
         repeat_by="probe",
@@ -120,6 +153,10 @@ KINDS = (
     Kind(
         name="remoting-unchanged",
         title="A program natively, remotely and on a part",
+        measures="Runs one program natively, through the engine and on half a GPU, and checks that neither program nor "
+        "machine had to change.",
+        tool="`toolkit run`, and facts of the client before and after",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=remoting_unchanged.parse,
         repeat_by="probe",
@@ -128,6 +165,9 @@ KINDS = (
     Kind(
         name="remoting-move",
         title="A GPU taken back and given to others",
+        measures="Takes a GPU back from a running training and lets the training go on from its checkpoint.",
+        tool="`toolkit run` by two classes of users",
+        more="explanation/measuring/remoting.md",
         job=_copies,
         parse=remoting_move.parse,
         repeat_by="probe",
@@ -137,6 +177,9 @@ KINDS = (
     Kind(
         name="utilisation",
         title="Utilisation of the pool over time",
+        measures="Reads how many GPUs are leased and how busy they are, for a while.",
+        tool="The readings of Prometheus on the head",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=operations.utilisation,
         repeat_by="probe",
@@ -145,6 +188,9 @@ KINDS = (
     Kind(
         name="pool-use",
         title="GPU-hours of the pool",
+        measures="Adds up the GPU-hours that jobs held in the last 30 days.",
+        tool="Slurm's accounting (sacct)",
+        more="explanation/measuring/remoting.md",
         job=_job,
         parse=pool_use.pool_use,
         repeat_by="probe",

@@ -24,6 +24,9 @@ KINDS = (
     Kind(
         name="facts",
         title="Hardware, software and settings of a node",
+        measures="Reads hardware, software and settings of a node.",
+        tool="sysfs, procfs, package managers and the tools of each component",
+        more="explanation/measuring/nodes.md",
         job=_facts,
         parse=facts.parse,
         repeat_by="probe",
@@ -32,6 +35,9 @@ KINDS = (
     Kind(
         name="gpu-health",
         title="Health of a node's GPUs",
+        measures="Reads state, errors and settings of each GPU, and the driver's messages in the kernel log.",
+        tool="NVML through ctypes; /dev/kmsg or the journal",
+        more="explanation/measuring/nodes.md",
         job=_gpus,
         parse=gpu_health.parse,
         repeat_by="probe",
@@ -40,6 +46,9 @@ KINDS = (
     Kind(
         name="rdma-ports",
         title="RDMA ports: state, RoCE settings, counters",
+        measures="Reads state, RoCE settings and counters of each RDMA port, before the load and after it.",
+        tool="sysfs, configfs, dcb, ethtool and ibv_devinfo",
+        more="explanation/measuring/nodes.md",
         job=_rdma,
         parse=rdma_ports.parse,
         repeat_by="probe",
@@ -48,6 +57,10 @@ KINDS = (
     Kind(
         name="ib-fabric",
         title="InfiniBand fabric: subnet manager, links, errors",
+        measures="Reads subnet manager, links and error counters of an InfiniBand fabric, before the load and after "
+        "it.",
+        tool="sminfo, ibnetdiscover and ibqueryerrors",
+        more="explanation/measuring/nodes.md",
         job=_rdma,
         parse=ib_fabric.parse,
         repeat_by="probe",
@@ -56,6 +69,9 @@ KINDS = (
     Kind(
         name="gpu-container",
         title="GPUs of a container, before and after a reload of systemd's units",
+        measures="Counts the GPUs that a container sees before and after a reload of systemd.",
+        tool="Docker, the NVIDIA container toolkit and systemctl",
+        more="explanation/measuring/nodes.md",
         job=_gpus,
         parse=gpu_container.parse,
         repeat_by="probe",

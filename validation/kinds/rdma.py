@@ -7,6 +7,7 @@ from validation.model import Call, Job, Measurement, Topology
 from validation.parsers import perftest, rdma_gpu, rdma_tools
 
 LIGHT = "rdma-first-light"
+PAGE = "explanation/measuring/rdma.md"
 
 
 def _both_ends(m: Measurement, topology: Topology) -> Job:
@@ -22,14 +23,28 @@ def _both_ends(m: Measurement, topology: Topology) -> Job:
     )
 
 
-def _kind(name: str, title: str, parse: Parser) -> Kind:
-    return Kind(name=name, title=title, job=_both_ends, parse=parse, headline=FIRST, needs=LIGHT, both_ends=True)
+def _kind(name: str, title: str, parse: Parser, measures: str, tool: str) -> Kind:
+    return Kind(
+        name=name,
+        title=title,
+        measures=measures,
+        tool=tool,
+        more=PAGE,
+        job=_both_ends,
+        parse=parse,
+        headline=FIRST,
+        needs=LIGHT,
+        both_ends=True,
+    )
 
 
 KINDS = (
     Kind(
         name=LIGHT,
         title="RDMA works: ping-pong",
+        measures="Checks that RDMA works from one port to another. Nothing else of RDMA runs before this passes.",
+        tool="ibv_rc_pingpong, and the packet counters of both devices",
+        more=PAGE,
         job=_both_ends,
         parse=rdma_tools.first_light,
         headline=FIRST,
@@ -37,8 +52,32 @@ KINDS = (
         both_ends=True,
         once=True,
     ),
-    _kind("rdma-bandwidth", "RDMA bandwidth", perftest.bandwidth),
-    _kind("rdma-latency", "RDMA latency", perftest.latency),
-    _kind("rdma-gpu", "RDMA between GPUs' memory", rdma_gpu.parse),
-    _kind("rdma-ucx", "RDMA by UCX", rdma_tools.ucx),
+    _kind(
+        "rdma-bandwidth",
+        "RDMA bandwidth",
+        perftest.bandwidth,
+        "Measures RDMA bandwidth from one port to another.",
+        "ib_write_bw, ib_read_bw and ib_send_bw (perftest)",
+    ),
+    _kind(
+        "rdma-latency",
+        "RDMA latency",
+        perftest.latency,
+        "Measures RDMA latency from one port to another.",
+        "ib_write_lat, ib_read_lat and ib_send_lat (perftest)",
+    ),
+    _kind(
+        "rdma-gpu",
+        "RDMA between GPUs' memory",
+        rdma_gpu.parse,
+        "Measures RDMA bandwidth between the memory of GPUs of two servers.",
+        "ib_write_bw with CUDA (perftest)",
+    ),
+    _kind(
+        "rdma-ucx",
+        "RDMA by UCX",
+        rdma_tools.ucx,
+        "Measures UCX over verbs from one port to another. No criterion judges it.",
+        "ucx_perftest",
+    ),
 )

@@ -50,7 +50,8 @@ class OnEach:
 class Kind:
     """A kind of measurement. Its probe is validation/probes/NAME.py (with _ for -).
 
-    `title`: what reports call it. `job`: what runs where; KeyError, IndexError or ValueError where plan and topology do
+    `title`: what reports call it. `measures`: what it measures, in words. `tool`: with which tool. `more`: the page of
+    docs/ that explains it. `job`: what runs where; KeyError, IndexError or ValueError where plan and topology do
     not fit together. `parse`: the probe's document as samples and facts. `headline`: the metric whose median a progress
     line shows, FIRST, or "". `needs`: the kind that must work between the same ports first, or "". `bearable`: faults
     of this kind after which what needs it is tried all the same. `both_ends`: the serving end's document is part of the
@@ -63,6 +64,9 @@ class Kind:
 
     name: str
     title: str
+    measures: str
+    tool: str
+    more: str
     job: Jobs
     parse: Parser
     headline: str = ""

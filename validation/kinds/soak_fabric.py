@@ -25,6 +25,9 @@ KINDS = (
     Kind(
         name="soak-fabric",
         title="Traffic beside the burn-in",
+        measures="Sends from every fabric port to the next node's port while the burn-in runs.",
+        tool="ib_write_bw where both ports have RDMA, else iperf3",
+        more="explanation/measuring/burn-in.md",
         job=_job,
         parse=soak_fabric.parse,
         headline="soak_gbps",

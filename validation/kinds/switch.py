@@ -44,6 +44,9 @@ KINDS = (
     Kind(
         name="incast",
         title="Incast: several ports send to one",
+        measures="Lets up to eight ports send to one port at the same time.",
+        tool="ib_write_bw where all ports have RDMA, else iperf3",
+        more="explanation/measuring/switches.md",
         job=_incast,
         parse=switch_load.parse,
         headline="incast_gbps",
@@ -52,6 +55,9 @@ KINDS = (
     Kind(
         name="all-to-all",
         title="All to all: every port sends to every other",
+        measures="Lets every port of a set send to every other port of it at the same time.",
+        tool="ib_write_bw where all ports have RDMA, else iperf3",
+        more="explanation/measuring/switches.md",
         job=_all_to_all,
         parse=switch_load.parse,
         headline="all_to_all_port_gbps",

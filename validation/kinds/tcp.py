@@ -33,6 +33,9 @@ KINDS = (
     Kind(
         name="path-mtu",
         title="Path MTU, do-not-fragment probes",
+        measures="Finds the largest packet that passes between two ports without being divided.",
+        tool="ping with do-not-fragment",
+        more="explanation/measuring/nodes.md",
         job=_one_end,
         parse=ping.parse,
         headline="path_mtu_bytes",
@@ -41,6 +44,9 @@ KINDS = (
     Kind(
         name="tcp-bandwidth",
         title="TCP bandwidth",
+        measures="Measures TCP bandwidth from one port to another, and counts segments that were sent again.",
+        tool="iperf3",
+        more="explanation/verdicts.md",
         job=_bandwidth,
         parse=iperf3.parse,
         headline="tcp_bandwidth_gbps",
@@ -48,6 +54,9 @@ KINDS = (
     Kind(
         name="tcp-latency",
         title="TCP round-trip time",
+        measures="Measures the round-trip time of TCP messages between two ports.",
+        tool="sockperf",
+        more="explanation/verdicts.md",
         job=_latency,
         parse=sockperf.parse,
         headline="tcp_rtt_us",

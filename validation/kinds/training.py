@@ -95,6 +95,10 @@ KINDS = (
     Kind(
         name="training-short",
         title="Short distributed training",
+        measures="Trains a network for 100 steps on one rank, on one node and across nodes, and measures images per "
+        "second.",
+        tool="Horovod by mpirun or torch by torchrun, in the training container",
+        more="explanation/measuring/training.md",
         job=job,
         parse=training.parse,
         headline="images_per_s",
@@ -103,6 +107,9 @@ KINDS = (
     Kind(
         name="tf-cnn-benchmarks",
         title="tf_cnn_benchmarks",
+        measures="Trains with the program of the published figures, where the operator provides it.",
+        tool="tf_cnn_benchmarks in the training container",
+        more="explanation/measuring/training.md",
         job=_tf_job,
         parse=tf_cnn_benchmarks.parse,
         headline="images_per_s",
@@ -111,6 +118,9 @@ KINDS = (
     Kind(
         name="training-turns",
         title="Short training in several ways, in turns",
+        measures="Runs the short training in two or more ways by turns, so that the time of day does not decide.",
+        tool="the programs of the short training",
+        more="explanation/measuring/training.md",
         job=job,
         parse=training_turns.parse,
         headline=FIRST,

@@ -22,6 +22,9 @@ KINDS = (
     Kind(
         name="training-long",
         title="Long distributed training",
+        measures="Trains a network to an accuracy, with checkpoints.",
+        tool="the programs of the short training",
+        more="explanation/measuring/training.md",
         job=_job,
         parse=training_long.parse,
         headline="images_per_s",
