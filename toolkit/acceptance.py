@@ -363,3 +363,20 @@ def write_report(
         return write_formats(run, FILES if formats is None else formats, out, trusting)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
+
+
+def signed_report(run: Path | RunFiles, formats: Collection[str], named: bool) -> Written:
+    """The report that stands in a signed run, which nothing is written into. `named`: the formats were asked for by
+    their names, so that one that is not there is an error.
+    """
+    from validation.report import FILES, Written  # only here: templates and figures are slow to load
+
+    run_dir = RunFiles.of(run).folder
+    there = {name: run_dir / FILES[name] for name in formats if (run_dir / FILES[name]).is_file()}
+    where = f"toolkit report {shlex.quote(str(run_dir))} --out FOLDER"
+    absent = {
+        name: f"{run_dir / FILES[name]}: was not made before the run was signed; make it elsewhere: {where}"
+        for name in formats
+        if name not in there and (named or not there)
+    }
+    return Written(there, absent)

@@ -10,11 +10,12 @@ from toolkit import rundir
 from toolkit.errors import UsageFault
 from validation.counting import number_of
 from validation.model import VerdictDoc
-from validation.otherwise import Rejudged, RuleChange, judge_otherwise, rules_of
+from validation.otherwise import Rejudged, RuleChange, Rules, judge_otherwise, rules_of
 from validation.runfiles import RUN, VERDICT
 
 JUDGED = "judged.json"
 _SUBJECTS = 3
+_CHANGES = 5
 
 
 @dataclass(frozen=True)
@@ -24,21 +25,26 @@ class Made:
     folder: Path
     verdict: VerdictDoc
     rejudged: Rejudged
+    rules: Rules
 
     def document(self) -> str:
         """For --json: judged.json and where it is."""
         return json.dumps({**self.rejudged.model_dump(mode="json", by_alias=True), "folder": str(self.folder)})
 
-    def text(self) -> str:
-        """What is different, the verdicts that changed first."""
+    def text(self, whole: bool = True) -> str:
+        """What is different, the verdicts that changed first; `whole`: all of it, and not only the first."""
         told = self.rejudged
         lines = [f"by its own rules: {told.old_sign_off}: {told.old_headline}"]
-        lines += [f"by these:         {told.sign_off}: {told.headline}", ""]
         lines += [f"rules: {words}" for words in told.rules]
         lines += [f"note: {note}" for note in told.notes]
-        for change in sorted(told.changes, key=lambda c: not c.decided):
-            lines += ["", *_told(change)]
-        lines += ["", f"the same: {number_of(told.same, 'criterion')}"]
+        changes = sorted(told.changes, key=lambda c: not c.decided)
+        shown = changes if whole else changes[:_CHANGES]
+        for change in shown:
+            lines += _told(change)
+        if changes[len(shown) :]:
+            rest = number_of(len(changes) - len(shown), "more criterion", "more criteria")
+            lines.append(f"and {rest} that are different (--details; {self.folder / JUDGED})")
+        lines.append(f"the same: {number_of(told.same, 'criterion')}")
         return "\n".join(lines) + "\n"
 
 
@@ -77,7 +83,7 @@ def make(run_dir: Path, criteria: str | None, profile: str | None, out: Path | N
         rundir.write_text(folder / source.path, source.text)
     rundir.write_document(folder / VERDICT, verdict)
     rundir.write_text(folder / JUDGED, rejudged.model_dump_json(indent=2, by_alias=True) + "\n")
-    return Made(folder, verdict, rejudged)
+    return Made(folder, verdict, rejudged, rules)
 
 
 def _refuse_inside(out: Path, run_dir: Path) -> None:

@@ -242,6 +242,5 @@ def make_progress(out: IO[Any]) -> ProgressLines:
 
 
 def make_console() -> Console:
-    """For tables on stdout: as wide as the terminal; in a pipe wide enough that lines stay whole."""
-    drawn = console()
-    return drawn if drawn.is_terminal else console(width=200)
+    """For tables and verdicts on stdout: as wide as `streams.columns` says."""
+    return console()

@@ -133,17 +133,54 @@ def flushed() -> None:
             stream.flush()
 
 
+WIDTH = 100
+"""Columns where nobody says how many there are: in a pipe, in a file."""
+NARROWEST = 20
+
+
+def columns(file: IO[Any] | None = None) -> int:
+    """How wide lines are on `file` (None = stdout): COLUMNS, else the terminal's width, else WIDTH."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isascii() and given.isdigit() and int(given) > 0:
+        return max(NARROWEST, int(given))
+    try:
+        return max(NARROWEST, os.get_terminal_size((file or sys.stdout).fileno()).columns or WIDTH)
+    except (AttributeError, OSError, ValueError):
+        return WIDTH
+
+
 @cache
 def _kind() -> Any:
     from rich.console import Console
     from rich.segment import Segment
 
     class Plain(Console):
-        """Of each piece that it draws the text is looked at; what moves the cursor are pieces of rich's own."""
+        """Of each piece that it draws the text is looked at; what moves the cursor are pieces of rich's own. No line
+        ends with blanks, and with NO_COLOR in the environment no text has a style.
+        """
 
         def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            plain = bool(os.environ.get("NO_COLOR"))
+            blank: list[Segment] = []  # what may be the end of a line
             for piece in super().render(renderable, options):
-                yield piece if piece.control else Segment(visible_lines(piece.text), piece.style)
+                if piece.control:
+                    yield from blank
+                    blank = []
+                    yield piece
+                    continue
+                for part in visible_lines(piece.text).splitlines(keepends=True):
+                    text = part.rstrip(" \n")
+                    ends = part.endswith("\n")
+                    style = None if plain else piece.style
+                    if text:
+                        yield from blank
+                        blank = []
+                        yield Segment(text, style)
+                    if ends:
+                        blank = []
+                        yield Segment("\n")
+                    elif len(part) > len(text):
+                        blank.append(Segment(part[len(text) :], style))
 
         def render_str(self, text: str, **how: Any) -> Any:
             return super().render_str(visible_lines(text), **how)
@@ -151,7 +188,17 @@ def _kind() -> Any:
     return Plain
 
 
+def _width(file: IO[Any] | None) -> int | None:
+    """None where rich follows the terminal's own width while it draws."""
+    out = file or sys.stdout
+    return None if out.isatty() and not os.environ.get("COLUMNS") else columns(out)
+
+
 def console(file: IO[Any] | None = None, **options: Any) -> Console:
     """A rich console on `file` (None = stdout). Brackets in a text are brackets: nothing in it is markup."""
+    if "width" not in options:
+        options["width"] = _width(file)
+    # rich would read COLUMNS and LINES by itself, and fail where they are no numbers
+    options["_environ"] = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
     made: Console = _kind()(file=file, markup=False, emoji=False, highlight=False, **options)
     return made

@@ -1,4 +1,4 @@
-"""The verdict as text for a terminal or a log: headline, criteria, findings, and what to do next."""
+"""A verdict with all its criteria, and plans, as text for a terminal or a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.text import Text
 from validation.again import MAX_ATTEMPTS, budget_s
 from validation.counting import number_of
 from validation.kinds import KINDS
-from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
+from validation.model import Plan, RunInfo, VerdictDoc
 from validation.outline import Outline
 
 LONGEST = 300  # characters of what is left out, in a plan of few lines: of a fleet it may name thousands of nodes
@@ -27,12 +27,8 @@ _SUMMARISED = {
 }
 
 
-def _listed(criterion: CriterionVerdict) -> bool:
-    return criterion.reason_code not in ("not-applicable", *_SUMMARISED)
-
-
 def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path | None) -> None:
-    """Everything that the operator needs at the end of a run."""
+    """A verdict with every criterion, finding, waiver and note (`--details`); in a few lines: verdict_lines.py."""
     console.print()
     console.print(Text(verdict.line, style=_OUTCOMES[verdict.outcome]))
     where = f"fabric {verdict.fabric}" if info.inventory else "this machine by itself"
@@ -44,8 +40,8 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
         console.print(Text(f"waived: {waiver.criterion}{for_}, by {by}", style="yellow"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("criterion", "verdict", "coverage", "why"):
-        table.add_column(title, no_wrap=title != "why", overflow="fold")
-    for c in (c for c in verdict.criteria if _listed(c)):
+        table.add_column(title, no_wrap=title != "why" and console.width >= 80, overflow="fold")
+    for c in verdict.criteria:
         word = "reported" if c.reason_code == "reported" else c.verdict
         noted = info.inventory and not c.owed and c.verdict not in ("pass", "not-applicable")
         why = c.reason + (" (not owed)" if noted else "")
@@ -57,7 +53,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
         owed = sum(c.owed for c in unmeasured if _SUMMARISED[c.reason_code] == words)
         of_them = f" ({owed} owed)" if info.inventory else ""
         console.print(
-            Text(f"not measured: {number_of(count, 'criterion')}{of_them}, {words}; the report lists them", style="dim")
+            Text(f"not measured: {number_of(count, 'criterion')}{of_them}, {words}; the report says why", style="dim")
         )
     for finding in verdict.findings:
         console.print()
@@ -79,7 +75,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
 def _owed(verdict: VerdictDoc) -> str:
     count = len(verdict.owed)
     if verdict.profile is None and not count:
-        return "no inventory declares this machine: nothing is owed, and nothing is accepted"
+        return "no inventory declares this machine: nothing is owed"
     if verdict.profile is None:
         return f"no acceptance profile: everything required is owed, {number_of(count, 'criterion')}"
     return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {number_of(count, 'criterion')} owed"

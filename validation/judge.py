@@ -41,7 +41,7 @@ from validation.model_judgement import Judgements, others
 from validation.profile import Profile
 from validation.waiver import Waiver
 
-_SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
+SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
 
 
 def judge(
@@ -140,7 +140,7 @@ def _verdict(
             judgements=judged if isinstance(judged, Judgements) else tuple(judged),
         )
 
-    things = METHODS[criterion.method].counts or _SCOPES[criterion.scope]
+    things = METHODS[criterion.method].counts or SCOPES[criterion.scope]
     if not judged:
         if criterion.applies is not None and not case.applies(criterion):
             return say("not-applicable", "not-applicable", f"{case.fabric.name}: {criterion.applies.why}", "none")

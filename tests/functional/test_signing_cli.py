@@ -92,8 +92,8 @@ def test_a_run_that_nobody_signed(tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("report", RUN),
-        ("report", RUN, "--format", "html"),
+        ("report", RUN, "--branding", "report.yml"),
+        ("report", RUN, "--format", "html", "--out", f"runs/{RUN}"),
         ("validate", "--resume", RUN),
         ("validate", "--rejudge", RUN),
     ],
@@ -104,6 +104,31 @@ def test_nothing_writes_into_a_signed_run(desk, arguments):
     assert done.returncode == 2
     assert "is signed, so nothing in it may change" in done.stderr
     assert {p: p.stat().st_mtime_ns for p in (desk / "runs" / RUN).rglob("*") if p.name != ".lock"} == before
+
+
+def test_the_report_of_a_signed_run_is_named_with_its_verdict(desk):
+    """The order of commands after bin/rehearse, which signs: the newest run's report is where it was."""
+    run = Path("runs") / RUN
+    before = {p: p.stat().st_mtime_ns for p in (desk / run).rglob("*") if p.name != ".lock"}
+    done = toolkit(desk, "report")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == str(run / "report.html")
+    assert {Path(line).name for line in done.stdout.splitlines()} <= {p.name for p in (desk / run).iterdir()}
+    assert done.stderr.startswith("REHEARSAL: ")
+    told = json.loads(toolkit(desk, "report", "--json").stdout)
+    assert (told["report"], told["sign_off"]) == (str(run / "report.html"), "REHEARSAL")
+    assert {p: p.stat().st_mtime_ns for p in (desk / run).rglob("*") if p.name != ".lock"} == before
+
+
+def test_a_format_that_a_signed_run_lacks_is_said(desk, tmp_path):
+    run = Path("runs") / RUN
+    shutil.copytree(desk / run, tmp_path / run)
+    (tmp_path / run / "report.pdf").unlink(missing_ok=True)
+    assert toolkit(tmp_path, "report").returncode == 0, "everything that is there"
+    absent = toolkit(tmp_path, "report", "--format", "pdf")
+    assert (absent.returncode, absent.stdout) == (2, "")
+    words = f"report.pdf: was not made before the run was signed; make it elsewhere: toolkit report {run} --out FOLDER"
+    assert words in absent.stderr
 
 
 def test_the_report_of_a_signed_run_can_be_written_elsewhere(desk, tmp_path):

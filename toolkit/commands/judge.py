@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from toolkit import judged, rundir
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import details, details_option, json_option, runs_dir_option
+from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
+from validation.otherwise import PACKAGED
+from validation.runfiles import RunFiles
+from validation.signing import is_signed
 
 
 @click.command(epilog=epilogue("judge"))
@@ -26,6 +31,7 @@ from toolkit.exits import Exit, epilogue
     metavar="FOLDER",
     help="Write there.  [default: RUN-judged beside the run, with a number where there is one]",
 )
+@details_option
 @json_option
 @runs_dir_option
 def judge(
@@ -51,6 +57,13 @@ def judge(
     if as_json:
         click.echo(made.document())
     else:
-        click.echo(made.text(), nl=False)
-        click.echo(str(made.folder))
+        print_judged(RunFiles(run_dir), made, _for_good(run_dir, criteria, profile), details())
     raise SystemExit(Exit(made.verdict.exit_code))
+
+
+def _for_good(run_dir: Path, criteria: str | None, profile: str | None) -> tuple[str, ...]:
+    """The command that has the run judged by these rules for good; none where a run cannot take them over."""
+    if criteria not in (None, PACKAGED) or is_signed(run_dir):
+        return ()
+    words = ["toolkit", "validate", "--rejudge", str(run_dir), *(["--profile", profile] if profile else [])]
+    return (shlex.join(words),)

@@ -25,6 +25,23 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 runs_dir_option = click.option(
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
+_DETAILS = "toolkit.details"
+
+
+def _keep(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    ctx.meta[_DETAILS] = value
+
+
+def details_option(command: F) -> F:
+    """--details, which what prints the verdict asks for by `details()`."""
+    words = "Print the whole table of criteria above the verdict."
+    return click.option("--details", is_flag=True, expose_value=False, callback=_keep, help=words)(command)
+
+
+def details() -> bool:
+    """Whether the command that runs was given --details."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx is not None and ctx.meta.get(_DETAILS))
 
 
 def launcher_options(command: F) -> F:

@@ -10,7 +10,8 @@ import click
 
 from toolkit import acceptance, campaigns, rundir, traces
 from toolkit.commands.formats import FORMATS, format_option
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import details, details_option, json_option, runs_dir_option
+from toolkit.ending import print_ending
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
@@ -49,6 +50,7 @@ ALL_JOBS = ""
     flag_value=ALL_JOBS,
     help="Print the trace of a training job, for chrome://tracing; without JOB, list the jobs that have one.",
 )
+@details_option
 @json_option
 @runs_dir_option
 def report(
@@ -65,13 +67,15 @@ def report(
 
     report.html is one file that needs no network, report.pdf the same for paper, report.json all of it for programs,
     junit.xml for continuous integration, metrics.prom for Prometheus. A run that was interrupted is judged as it
-    stands, which makes it INCOMPLETE. Nothing is written into a signed run; give --out there.
+    stands, which makes it INCOMPLETE. Nothing is written into a signed run: its report is named as it stands, and --out
+    writes it anew elsewhere.
 
     \b
     toolkit report
     toolkit report runs/2026-11-21T10-15-00Z-tcp10
     toolkit report --format html,pdf --out /tmp/handover
     toolkit report --branding customer/report.yml
+    toolkit report --details                             every criterion, and why
     toolkit report --json | jq -r .report
     toolkit report --campaign RUN_TCP10 RUN_ROCE10 RUN_ROCE40    several fabrics side by side, as HTML, PDF and JSON
     toolkit report --trace                     training jobs that left a trace of a few steps
@@ -106,7 +110,12 @@ def report(
         with rundir.lock(run_dir):
             verdict = acceptance.judge_run(run)
         click.echo("this run was never judged; judging it now", err=True)
-    written = acceptance.write_report(run, formats, out)
+    if out is None and is_signed(run_dir):
+        written = acceptance.signed_report(run, formats, formats != FORMATS)
+    else:
+        written = acceptance.write_report(run, formats, out)
+    if details() and not as_json:
+        print_ending(run, verdict, written.paths.get("html"), whole=True, last=False)
     keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
     paths = {name: str(path) for name, path in written.paths.items()}
     answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}

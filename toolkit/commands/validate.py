@@ -15,7 +15,7 @@ from toolkit import acceptance, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement, up_front
 from toolkit.baselines import measured_by, with_baseline
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import inventory_option, launcher_options, runs_dir_option
+from toolkit.commands.options import details_option, inventory_option, launcher_options, runs_dir_option
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
 from toolkit.commands.validate_outline import outline_here, outlines, print_outlines
 from toolkit.commands.validate_several import each
@@ -110,6 +110,7 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
     "--summary", is_flag=True, help="With --dry-run, print rounds and minutes of each kind alone; for large fleets."
 )
 @format_option(none=True)
+@details_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @runs_dir_option
 @click.pass_context

@@ -10,6 +10,7 @@ import click
 
 from toolkit import acceptance, campaigns, rundir
 from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
+from toolkit.ending import print_campaign
 from toolkit.errors import UsageFault
 from validation.execute import Launcher
 from validation.model import VerdictDoc
@@ -33,7 +34,7 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
                 run = RunFiles(run_dir)
                 verdict = acceptance.judge_run(run)
                 done.append((run_dir, verdict))
-                tell(run, verdict, formats, said.append if as_json else None)
+                tell(run, verdict, formats, said.append if as_json else None, last=False)
         except BaseException:  # whatever ends it: what is there, and what is not, has to be said
             _say_left(done, names[number:])
             raise
@@ -46,10 +47,7 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
         paths = {name: str(path) for name, path in made.paths.items()} if made else {}
         click.echo(json.dumps({"campaign": paths, "exit_code": int(worst), "runs": said}))
     else:
-        for run_dir, verdict in done:
-            click.echo(f"{verdict.fabric}: {verdict.line} ({run_dir})")
-        for path in made.paths.values() if made else ():
-            click.echo(f"campaign: {path}")
+        print_campaign(done, tuple(made.paths.values()) if made else (), int(worst))
     raise SystemExit(worst)
 
 

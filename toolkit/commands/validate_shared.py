@@ -12,14 +12,15 @@ import click
 from toolkit import acceptance, rundir
 from toolkit.accepted import accepted_rates
 from toolkit.agreement import Agreement
+from toolkit.commands.options import details
 from toolkit.deploy.site_state import how_built
+from toolkit.ending import print_ending
 from toolkit.exits import Exit
 from toolkit.inventory_record import InventoryRecord
 from toolkit.looking_on import looking_on
-from toolkit.progress import make_console, make_progress
+from toolkit.progress import make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
-from toolkit.verdict_text import print_verdict
 from validation.counting import be, number_of
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
@@ -144,9 +145,15 @@ def interrupted(run_dir: Path | None) -> None:
 
 
 def tell(
-    run: RunFiles, verdict: VerdictDoc, formats: tuple[str, ...], told: Callable[[dict[str, object]], None] | None
+    run: RunFiles,
+    verdict: VerdictDoc,
+    formats: tuple[str, ...],
+    told: Callable[[dict[str, object]], None] | None,
+    last: bool = True,
 ) -> None:
-    """Report and print, or hand what would be printed to `told`. The PDF, which takes long, comes when all is said."""
+    """Report and print, or hand what would be printed to `told`. The PDF, which takes long, comes when all is said.
+    `last`: the command ends with this verdict.
+    """
     run_dir = run.folder
     rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
     quick = [name for name in formats if name != "pdf"]
@@ -156,12 +163,7 @@ def tell(
         where = str(report) if report else None
         told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
     else:
-        print_verdict(make_console(), run.info, verdict, run_dir, report)
-        from validation.report.documents import rules_of_run  # only here: templates and figures are slow to load
-
-        rules = rules_of_run(run)
-        if rules.other:
-            click.echo(f"rules: {rules.line()}")
+        print_ending(run, verdict, report, details(), last)
     left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
         left_out += acceptance.write_report(run, ("pdf",)).left_out.values()

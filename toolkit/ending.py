@@ -1,0 +1,64 @@
+"""How a command that judged a run ends: the verdict in a few lines, with what is beside the run on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolkit.judged import Made
+from toolkit.next_steps import next_commands, unselected
+from toolkit.progress import make_console
+from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
+from toolkit.verdict_text import print_verdict
+from validation.glance import Glance, glance
+from validation.model import VerdictDoc
+from validation.runfiles import RunFiles
+from validation.signing import is_signed
+
+
+def print_ending(run: RunFiles, verdict: VerdictDoc, report: Path | None, whole: bool, last: bool = True) -> None:
+    """Print a run's verdict, and `whole` the table of all criteria above it. `last`: the command ends with it."""
+    console = make_console()
+    if whole:
+        print_verdict(console, run.info, verdict, run.folder, report)
+    console.print()
+    print_lines(console, ending_lines(run, verdict, report, last))
+
+
+def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None, last: bool = True) -> list[Line]:
+    """The verdict of a run in about ten lines."""
+    seen = at_a_glance(run, verdict)
+    more = unselected(seen, run.criteria)
+    steps = next_commands(run.folder, run.info, run.topology, verdict, more, is_signed(run.folder))
+    from validation.report.documents import rules_of_run  # only here: templates and figures are slow to load
+
+    rules = rules_of_run(run)
+    notes = (f"rules: {rules.line()}",) if rules.other else ()
+    lines = verdict_lines(seen, ("report", report) if report else ("run", run.folder), steps, notes)
+    return lines if last else lines[:-1]
+
+
+def print_judged(run: RunFiles, made: Made, steps: Sequence[str], whole: bool) -> None:
+    """What other rules say of a run, below what is different. The last line is where it was written."""
+    console = make_console()
+    if whole:
+        print_verdict(console, run.info, made.verdict, made.folder, None)
+    print_lines(console, [Line(line, 2) for line in made.text(whole).splitlines()])
+    seen = glance(made.verdict, made.rules.criteria, run.plan, run.topology, run.whole_results)
+    console.print()
+    print_lines(console, verdict_lines(seen, None, steps, aside="by other rules"))
+    print_lines(console, [Line(str(made.folder))])
+
+
+def at_a_glance(run: RunFiles, verdict: VerdictDoc) -> Glance:
+    """Its verdict as typed data."""
+    return glance(verdict, run.criteria, run.plan, run.topology, run.whole_results)
+
+
+def print_campaign(done: Sequence[tuple[Path, VerdictDoc]], pages: Sequence[Path], code: int) -> None:
+    """Several fabrics, one line each, after the verdicts of them all."""
+    console = make_console()
+    console.print()
+    lines = [Line(f"{verdict.fabric}: {verdict.line} ({run_dir})", 2, state(verdict)[1]) for run_dir, verdict in done]
+    lines.append(Line(f"exit code {code}"))
+    print_lines(console, [*lines, *(Line(f"campaign: {path}", 10) for path in pages)])
