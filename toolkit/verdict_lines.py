@@ -144,7 +144,8 @@ def _rest(groups: Sequence[Group]) -> list[Line]:
 
 def _failed(one: Failure) -> str:
     """`tr.tcpbw  TCP bandwidth   0.099 Gbit/s, needs 0.941   6 of 12 pairs`."""
-    return f"{one.id}  {one.title}{_GAP}{_found(one)}{_GAP}{one.failed} of {one.of} {one.things}"
+    things = one.things.removesuffix("s") if one.of == 1 else one.things
+    return f"{one.id}  {one.title}{_GAP}{_found(one)}{_GAP}{one.failed} of {one.of} {things}"
 
 
 def _found(one: Failure) -> str:
