@@ -171,9 +171,9 @@ def epilogue(command: str) -> str:
 
 #: What `toolkit validate` prints as the state of the sign-off, by its exit code.
 SIGN_OFF = {
-    Exit.OK: "`ACCEPTED`, `REHEARSAL` or `INSPECTION`",
-    Exit.FAILED: "`REJECTED`, or a rehearsal or inspection that would be",
-    Exit.INCOMPLETE: "`INCOMPLETE`, or a rehearsal or inspection that would be",
+    Exit.OK: "`ACCEPTED`, `REHEARSAL`, `INSPECTION` or `CONSTRUCTED EXAMPLE`",
+    Exit.FAILED: "`REJECTED`, or a rehearsal, inspection or example that would be",
+    Exit.INCOMPLETE: "`INCOMPLETE`, or a rehearsal, inspection or example that would be",
 }
 
 

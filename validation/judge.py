@@ -14,7 +14,7 @@ from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
-from validation.judging.case import Case, make_case, rehearses, virtual_facts
+from validation.judging.case import Case, constructed, make_case, rehearses, virtual_facts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.equals import slower
@@ -80,9 +80,9 @@ def judge(
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
     outcome, why = decide(case, debt, verdicts, missing)
-    sign_off: SignOff = "REHEARSAL"
-    if not rehearsal:
-        sign_off = _sign_off(outcome, topology)
+    sign_off: SignOff = "REHEARSAL" if rehearsal else _sign_off(outcome, topology)
+    if constructed(facts):
+        sign_off = "CONSTRUCTED EXAMPLE"
     named = findings(case, waived.judged)
     return VerdictDoc.model_validate(
         {
@@ -225,6 +225,8 @@ def _notes(
     rehearsal: bool,
 ) -> list[str]:
     notes = []
+    if constructed(facts):
+        notes.append("the data of this run were constructed: no machine was measured, and nothing is accepted")
     if case.topology.here is not None:
         notes.append(
             "one machine as it was found: no inventory declares it, so nothing is owed and nothing is accepted"

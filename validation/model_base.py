@@ -14,7 +14,7 @@ Param = Scalar | tuple[str, ...]
 
 Origin = Literal["packaged", "site"]  # of a rule: from this package by its name, or from a file of the site
 VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
-SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION"]
+SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION", "CONSTRUCTED EXAMPLE"]
 ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]
 ReasonCode = Literal[
     "within-bounds",  # pass

@@ -44,6 +44,7 @@ CLAIMS: dict[str, set[str]] = {
     "vmware-pvrdma100": {"pvrdma100"},
 }
 """Inventory -> machines and fabrics of the claims that are its own."""
+MADE_UP = "CONSTRUCTED EXAMPLE"
 BRIEF = ("--json", "--format", "json")
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed here")
 
@@ -99,13 +100,13 @@ def waive(desk: Path, criteria: set[str]) -> tuple[str, ...]:
 
 @needs_ssh
 @pytest.mark.parametrize("site", SITES)
-def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: str) -> None:
+def test_from_the_plan_of_an_inventory_to_a_signed_example_that_passes(desk: Path, site: str) -> None:
     declared, measurable, waived = SITES[site]
     copied(desk, site)
     verdict = judged(toolkit(desk, "validate", "-i", site, *BRIEF))
     (run,) = (desk / "runs").iterdir()
     assert verdict["profile"]["name"] == declared
-    assert verdict["sign_off"] == "INCOMPLETE", verdict["reason"]
+    assert (verdict["sign_off"], verdict["outcome"]) == (MADE_UP, "incomplete"), verdict["reason"]
     assert not of(verdict, "fail")
     assert of(verdict, "not-measured") - UNMEASURED == waived, [
         (c["id"], c["reason"])
@@ -116,17 +117,18 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
     done = toolkit(desk, "validate", "--rejudge", str(run), "--profile", measurable, *waive(desk, waived), "--json")
     verdict = judged(done)
     short = [(c["id"], c["verdict"], c["reason"]) for c in verdict["criteria"] if c["owed"] and c["verdict"] != "pass"]
-    assert (verdict["sign_off"], done.returncode) == ("ACCEPTED", 0), short
+    assert (verdict["sign_off"], verdict["outcome"], done.returncode) == (MADE_UP, "passed", 0), short
     assert of(verdict, "waived") == waived
     assert of(verdict, "pass") >= {"pf.bom", "pf.stack", "pf.mtu", "tr.netlat"}
     if site != "vmware-vmxnet3-10":  # all other fabrics of the documents have RDMA, and it has a bound on each
         assert of(verdict, "pass") >= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat"}
 
     claims = json.loads((run / "report.json").read_text())["conformance"]
-    assert not claims["rehearsal"]
+    assert claims["rehearsal"]
+    assert claims["counts"]["confirmed"] == 0
     assert own(claims["claims"]) == CLAIMS[site]
-    confirmed = {c["criterion"] for c in claims["claims"] if c["state"] == "confirmed"}
-    assert confirmed <= {
+    passed = {c["criterion"] for c in claims["claims"] if c["state"] == "rehearsed"}
+    assert passed <= {
         c["id"] for c in verdict["criteria"] if c["verdict"] == "pass"
     }  # nothing that a waiver lifted, and nothing without a criterion
     assert claims["counts"]["missed"] == 0
@@ -137,10 +139,13 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
         assert machine.cpu[0].replace("@", "&#64;") in page or machine.cpu[0] in page
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", desk / "key"], check=True)
     assert toolkit(desk, "sign", str(run), "--key", "key", "--as", "C. Customer, Example Bank").returncode == 0
+    (statement,) = (run / "signatures").glob("*.txt")
+    assert statement.read_text().startswith("# CONSTRUCTED EXAMPLE. Its data were made up; no machine was measured;")
     assert toolkit(desk, "bundle", str(run)).returncode == 0
     (desk / "signers").write_text(f"c@example.com {(desk / 'key.pub').read_text()}")
     done = toolkit(desk, "verify", f"runs/{run.name}.zip", "--allowed-signers", "signers")
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("CONSTRUCTED EXAMPLE: its data were made up; a signature here is not an acceptance\n")
     assert done.stdout.splitlines()[-1].startswith("VERIFIED: ")
 
 
@@ -160,9 +165,9 @@ def reasons(verdict: dict[str, Any], id_: str) -> dict[str, str]:
 
 def test_configuration_m_in_place_of_k_is_found_by_its_processors_and_by_how_gpus_are_attached(desk: Path) -> None:
     copied(desk, "c4140-2018")
-    assert judged(toolkit(desk, *LOOK))["sign_off"] == "ACCEPTED"
+    assert judged(toolkit(desk, *LOOK))["outcome"] == "passed"
     verdict = judged(toolkit(desk, *LOOK, replaced={"gpu1": "C4140_M", "gpu2": "C4140_M"}))
-    assert verdict["sign_off"] == "REJECTED"
+    assert verdict["outcome"] == "failed"
     found = reasons(verdict, "pf.bom")
     assert set(found) == {"gpu1", "gpu2"}
     assert f"cpu_model is {machines.GOLD}, {machines.SILVER} declared" in found["gpu1"]
@@ -182,7 +187,7 @@ def test_configuration_m_is_accepted_where_it_was_ordered_with_its_distance_waiv
     assert of(verdict, "fail") == {"pf.numa"}
     assert "is on NUMA node 1, its ports elsewhere (ib0 on 0)" in reasons(verdict, "pf.numa")["gpu1"]
     verdict = judged(toolkit(desk, *LOOK, *waive(desk, {"pf.numa"}), replaced=ordered))
-    assert verdict["sign_off"] == "ACCEPTED", verdict["reason"]
+    assert verdict["outcome"] == "passed", verdict["reason"]
     verdict = judged(toolkit(desk, *LOOK, *waive(desk, {"pf.numa"})))  # and K in place of M
     assert "gpu_root_ports is 1, 4 declared" in reasons(verdict, "pf.bom")["gpu1"]
 
@@ -206,6 +211,6 @@ def test_two_virtual_machines_of_one_host_are_no_pair_of_a_fabric(desk: Path) ->
     assert "pairs of client1, gpu1: virtual machines of one host, esx1, are no pair of a fabric" in done.stderr
     hosts.write_text(text.replace(there, ""))
     verdict = judged(toolkit(desk, "validate", "-i", "vmware-roce100", *waive(desk, VIRTUAL), *BRIEF))
-    assert verdict["sign_off"] == "INCOMPLETE"
+    assert verdict["outcome"] == "incomplete"
     codes = {c["id"]: c["reason_code"] for c in verdict["criteria"]}
     assert {codes[id_] for id_ in ("pf.mtu", "tr.rdmabw", "tr.tcpbw", "tr.netlat")} == {"not-the-fabric"}

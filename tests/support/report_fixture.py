@@ -131,6 +131,7 @@ def results(
     lab_gbps: float = 1.0,
     day: int = 0,
     drift: Mapping[str, float] = {},
+    made_up: bool = False,
 ) -> list[Result]:
     out = []
     for index, m in enumerate(planned.measurements):
@@ -143,7 +144,9 @@ def results(
             run=planned.run,
             status="unreachable" if failed else "ok",
             error=error if failed else None,
-            facts=_facts(m.nodes[0], virtual) if m.kind == "facts" and not failed else {},
+            facts=_facts(m.nodes[0], virtual) | ({"constructed": True} if made_up else {})
+            if m.kind == "facts" and not failed
+            else {},
             provenance=provenance(
                 m.nodes,
                 devices=tuple(str(e) for e in m.endpoints),
@@ -182,19 +185,20 @@ def make_run(
     site: str = "lab",
     day: int = 0,
     drift: Mapping[str, float] = {},
+    made_up: bool = False,
     **planned_as: Any,
 ) -> Path:
-    """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
-    `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training accepts
-    real hardware. `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and
-    by `drift` (begin of a measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's
-    name, as of `plan`.
+    """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed
+    after `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training
+    accepts real hardware. `made_up`: the facts of the nodes say that they were constructed. `lab_gbps` is what the
+    lab's links are shaped to; on another `day` each figure has another level, and by `drift` (begin of a
+    measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's name, as of `plan`.
     """
     topo = topology(virtual, names, site=site)
     if topo.lab_link is not None:
         topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
     planned = plan(topo, **planned_as)
-    measured = results(run_dir, topo, planned, slow, dead, error, virtual, lab_gbps, day, drift)
+    measured = results(run_dir, topo, planned, slow, dead, error, virtual, lab_gbps, day, drift, made_up)
     waivers, profile = (_waivers(planned), "training") if waive else ((), "")
     return write_run(run_dir, topo, planned, measured, waivers, judged, cut_after, profile=profile)
 

@@ -73,7 +73,9 @@ def _lines(found: Verification) -> list[str]:
     lines = []
     if found.sign_off == "INSPECTION":
         lines.append("INSPECTION: one machine by no inventory; a signature here is not an acceptance")
-    if found.sign_off == "REHEARSAL":
+    if found.sign_off == "CONSTRUCTED EXAMPLE":
+        lines.append("CONSTRUCTED EXAMPLE: its data were made up; a signature here is not an acceptance")
+    elif found.sign_off == "REHEARSAL":
         lines.append("REHEARSAL: virtual hardware took part; a signature here is not an acceptance")
     elif found.sign_off:
         lines.append(f"{found.sign_off}: the sign-off of this run")

@@ -40,6 +40,8 @@ def _differences(old: RunDocuments, new: RunDocuments) -> Iterator[tuple[str, st
             f"the first {words[0]}, the second {words[1]}",
             "a rehearsal proves nothing of hardware; make a page of each",
         )
+    if old.constructed != new.constructed:
+        yield "one is a constructed example, the other was measured", "make a page of each"
     if old.info.site != new.info.site:
         yield (
             f"site {old.info.site} against {new.info.site}",

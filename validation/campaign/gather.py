@@ -80,6 +80,7 @@ def campaign_of(folders: Sequence[Path]) -> Campaign:
     return Campaign(
         site=first.info.site,
         rehearsal=first.virtual,
+        constructed=first.constructed,
         nodes=tuple(n.name for n in first.topology.nodes),
         headline=_headline(runs),
         runs=tuple(map(_told, runs)),

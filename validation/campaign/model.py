@@ -133,11 +133,12 @@ class Section(Model):
 
 
 class Campaign(Model):
-    """Runs of one site side by side. `rehearsal` holds of all of them or of none."""
+    """Runs of one site side by side. `rehearsal` and `constructed` hold of all of them or of none."""
 
     schema_: Literal["elastic-ai-campaign/1"] = Field(default="elastic-ai-campaign/1", alias="schema")
     site: str
     rehearsal: bool
+    constructed: bool = False  # the data were made up
     nodes: tuple[str, ...]
     headline: str
     runs: tuple[CampaignRun, ...]

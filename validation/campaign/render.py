@@ -42,6 +42,7 @@ def said(cell: Cell) -> tuple[str, str]:
 def as_text(campaign: Campaign) -> str:
     """A column for each run, a row for each quantity that any of them measured."""
     lines = ["REHEARSAL on virtual parts: nothing here is an acceptance."] if campaign.rehearsal else []
+    lines += ["CONSTRUCTED EXAMPLE: the data were made up; no machine was measured."] if campaign.constructed else []
     lines += [f"{campaign.site}, {campaign.headline}", ""]
     table = [
         ["", *(r.label for r in campaign.runs)],
@@ -119,6 +120,7 @@ def as_html(campaign: Campaign) -> str:
         .render(
             c=campaign,
             rehearsal=campaign.rehearsal,
+            constructed=campaign.constructed,
             sections=sections,
             tone=_tone(campaign),
             numbered=_numbered(campaign),
@@ -132,5 +134,5 @@ def _numbered(campaign: Campaign) -> dict[str, int]:
 
 def _tone(campaign: Campaign) -> str:
     """Colour of the front: that of the gravest sign-off."""
-    order: Sequence[str] = ("REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION", "ACCEPTED")
+    order: Sequence[str] = ("REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION", "CONSTRUCTED EXAMPLE", "ACCEPTED")
     return min((r.sign_off for r in campaign.runs), key=order.index).lower()

@@ -43,6 +43,7 @@ def compare(a: Path, b: Path) -> Comparison:
         b=_side(new, after),
         fabric=new.info.fabric,
         rehearsal=new.virtual,
+        constructed=new.constructed,
         headline=_headline(before, after, criteria, stack)
         + ("" if all(map(_known, (old, new))) else ", as far as known"),
         stack=stack,
@@ -69,6 +70,8 @@ def _refuse(old: RunDocuments, new: RunDocuments) -> None:
         raise no(
             "one is a rehearsal on virtual parts, the other ran on hardware", "compare a rehearsal with a rehearsal"
         )
+    if old.constructed != new.constructed:
+        raise no("one is a constructed example, the other was measured", "compare runs of the same kind")
     links = [d.topology.lab_link for d in (old, new)]
     if links[0] != links[1]:
         words = [quantity(link.rate_gbps, "Gbit/s") if link else "no lab link" for link in links]

@@ -104,6 +104,7 @@ class Comparison(Model):
     b: Side
     fabric: str
     rehearsal: bool
+    constructed: bool = False  # the data were made up
     headline: str
     stack: tuple[Difference, ...]
     rules: tuple[Difference, ...]

@@ -71,6 +71,7 @@ def as_text(comparison: Comparison) -> str:
     """Headline first, then what is different; what is the same is counted."""
     c = comparison
     lines = ["REHEARSAL on virtual parts: nothing here is an acceptance."] if c.rehearsal else []
+    lines += ["CONSTRUCTED EXAMPLE: the data were made up; no machine was measured."] if c.constructed else []
     lines += [c.headline, ""]
     rows = [("", "before", "after")]
     rows += [("run", c.a.run, c.b.run), ("created", numbers.moment(c.a.created), numbers.moment(c.b.created))]
@@ -163,6 +164,7 @@ def as_html(comparison: Comparison) -> str:
         .render(
             c=comparison,
             rehearsal=comparison.rehearsal,
+            constructed=comparison.constructed,
             families=families,
             changed=[x for x in comparison.criteria if x.verdict != "same"],
             figures=[(f, bar(f, widest)) for f in figures],

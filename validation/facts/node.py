@@ -140,6 +140,7 @@ class NodeFacts(Ports, Components):
     type: Literal["node"] = "node"
     virt: Name  # systemd-detect-virt: none, kvm, systemd-nspawn ...
     lab: str
+    constructed: bool = False  # nobody looked at a node: what stands here was made up, as an example
     model: str
     cpu_count: Count | None = None  # processors that a program may use here
     cpu_model: str | None = None  # as the kernel names it

@@ -243,6 +243,11 @@ def rehearses(topology: Topology, results: Iterable[Result], fabric: Fabric) -> 
     return not passed_through(topology, (f for r in looks if (f := r.facts_of(NodeFacts)) is not None))
 
 
+def constructed(results: Iterable[Result]) -> bool:
+    """Whether the facts of any node were made up: the run is an example. `results`: those of the looks at the nodes."""
+    return any(facts.constructed for r in results if (facts := r.facts_of(NodeFacts)) is not None)
+
+
 def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:
     """(node, what shows that it is virtual) from the nodes' own facts.
 

@@ -19,7 +19,7 @@ from validation.built import HowBuilt
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import last_results, rehearses
+from validation.judging.case import constructed, last_results, rehearses
 from validation.load import ConfigError
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
@@ -74,6 +74,11 @@ class RunDocuments:
         """True when the inventory or the nodes' own facts say that something is virtual, which makes it a rehearsal."""
         return _virtual(self.topology, self.fabric, self.plan, self.results)
 
+    @property
+    def constructed(self) -> bool:
+        """True when the facts of a node say that they were made up: the run is an example."""
+        return constructed(_looks(self.plan, self.results))
+
 
 def rules_of_run(run: RunFiles) -> Rules:
     """The rules of a run directory."""
@@ -104,7 +109,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
     results = run.whole_results
     planned = {m.id for m in plan.measurements}
     mine = tuple(r for r in results if r.measurement in planned)
-    _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))
+    _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine), constructed(_looks(plan, mine)))
     return RunDocuments(
         info=info,
         topology=topology,
@@ -126,12 +131,18 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
 
 
 def _virtual(topology: Topology, fabric: Fabric, plan: Plan, results: Iterable[Result]) -> bool:
+    return rehearses(topology, _looks(plan, results), fabric)
+
+
+def _looks(plan: Plan, results: Iterable[Result]) -> list[Result]:
+    """The results of the looks at the nodes."""
     latest = last_results(results)
-    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
-    return rehearses(topology, facts, fabric)
+    return [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
 
 
-def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None, virtual: bool) -> None:
+def _check(
+    run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None, virtual: bool, constructed: bool
+) -> None:
     if plan.run != info.run:
         raise ConfigError(f"{run_dir / 'plan.json'}: run: is {plan.run!r}, but run.json says {info.run!r}")
     planned = len(plan.measurements)
@@ -144,7 +155,10 @@ def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None,
         raise ConfigError(
             f"{path}: planned: is {verdict.planned}, but plan.json has {planned} measurements; judge the run again"
         )
-    if virtual and verdict.sign_off != "REHEARSAL":
+    if constructed != (verdict.sign_off == "CONSTRUCTED EXAMPLE"):
+        were = "were constructed" if constructed else "were not constructed"
+        raise ConfigError(f"{path}: sign_off: is {verdict.sign_off}, but the run's data {were}; judge the run again")
+    if virtual and verdict.sign_off not in ("REHEARSAL", "CONSTRUCTED EXAMPLE"):
         raise ConfigError(
             f"{path}: sign_off: is {verdict.sign_off}, but virtual parts took part, which only a REHEARSAL may "
             "have; judge the run again"

@@ -188,6 +188,7 @@ class ReportDoc(Model):
     schema_: Literal["elastic-ai-report/2"] = Field(default="elastic-ai-report/2", alias="schema")
     run: RunInfo
     rehearsal: bool
+    constructed: bool = Field(default=False, description="true: the data were made up, and the run is an example")
     judged: bool
     sign_off: SignOff
     outcome: Literal["passed", "failed", "incomplete"]
@@ -367,6 +368,7 @@ def _without(documents: RunDocuments, verdict: VerdictDoc) -> ReportDoc:
     return ReportDoc(
         schema=SCHEMA,
         run=documents.info,
+        constructed=documents.constructed,
         rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
         judged=documents.verdict is not None,
         sign_off=verdict.sign_off,

@@ -62,6 +62,8 @@ def _sign_off(root: Element, verdict: VerdictDoc, rehearsal: bool) -> None:
         SubElement(case, "skipped", {"message": f"a rehearsal accepts nothing: {words}"})
     elif verdict.sign_off == "INSPECTION":
         SubElement(case, "skipped", {"message": f"an inspection accepts nothing: {words}"})
+    elif verdict.sign_off == "CONSTRUCTED EXAMPLE":
+        SubElement(case, "skipped", {"message": f"a constructed example accepts nothing: {words}"})
 
 
 def _claims(root: Element, documents: RunDocuments, verdict: VerdictDoc) -> None:

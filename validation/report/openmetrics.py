@@ -75,6 +75,7 @@ class _Run(Collector):
             outcome.add_metric((*self.common, name), verdict.outcome == name)
         yield outcome
         yield self._one("rehearsal", "1 when virtual or emulated parts took part: no acceptance.", rehearsal)
+        yield self._one("constructed", "1 when the data of the run were made up: an example.", documents.constructed)
         yield self._one("measurements_planned", "Measurements that the plan has.", verdict.planned)
         yield self._one("measurements_usable", "Planned measurements with a usable result.", verdict.measured)
         created = _epoch(documents.info.created)

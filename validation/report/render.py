@@ -63,6 +63,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         verdict=verdict,
         headline=criteria.headline(verdict),
         notes=evidence.notes(documents, verdict),
+        constructed=documents.constructed,
         rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
         families=families,
         rows=rows,

@@ -100,6 +100,8 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
             "Virtual or emulated parts took part: what they measure says how the procedure works, not what "
             "hardware does."
         )
+    if documents.constructed:
+        out.append("The data were made up: nothing in this report was measured on a machine.")
     if documents.topology.here is not None:
         out.append("No inventory declares this machine: nothing says what it was to be, and nothing is accepted.")
     no_probe = [c.id for c in verdict.criteria if c.reason_code == "no-probe"]

@@ -176,7 +176,7 @@ def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
 def _state(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> str:
     if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
         return str(getattr(words.outcome, verdict.outcome))
-    return str(getattr(words.state, verdict.sign_off))
+    return str(getattr(words.state, verdict.sign_off.replace(" ", "_")))
 
 
 def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> tuple[str, str, str]:
@@ -218,7 +218,7 @@ def _meaning(documents: RunDocuments, verdict: VerdictDoc) -> str:
         return "unjudged"
     if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
         return f"{verdict.sign_off.lower()}_{verdict.outcome}"
-    return verdict.sign_off.lower()
+    return verdict.sign_off.lower().replace(" ", "_")
 
 
 def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords) -> tuple[Figure, ...]:

@@ -12,13 +12,13 @@ from typing import Any
 
 from validation.model import SignOff
 from validation.report.criteria import tally
-from validation.report.delivered import delivered
 from validation.report.documents import RunDocuments
 from validation.report.pages import environment
 from validation.report.pdf import pdf_bytes
 from validation.report.pdf_record import record_of
 from validation.report.render import css_string
 from validation.report.summary import verdict_of
+from validation.signing.machines import delivered
 from validation.signing.statement import WORDS, Statement, certificate_names, file_name
 
 TITLES: dict[SignOff, str] = {
@@ -27,6 +27,7 @@ TITLES: dict[SignOff, str] = {
     "INCOMPLETE": "CERTIFICATE OF AN INCOMPLETE RUN",
     "REHEARSAL": "CERTIFICATE OF REHEARSAL",
     "INSPECTION": "CERTIFICATE OF INSPECTION",
+    "CONSTRUCTED EXAMPLE": "CONSTRUCTED EXAMPLE OF A CERTIFICATE",
 }
 _SAID: dict[str, str] = {
     "pass": "passed",

@@ -22,6 +22,7 @@ NAMESPACES: dict[SignOff, str] = {
     "INCOMPLETE": "elastic-ai-incomplete",
     "REHEARSAL": "elastic-ai-rehearsal",
     "INSPECTION": "elastic-ai-inspection",
+    "CONSTRUCTED EXAMPLE": "elastic-ai-constructed-example",
 }
 WORDS: dict[SignOff, str] = {
     "ACCEPTED": "ACCEPTED. I sign this run as an acceptance of the system that it measured.",
@@ -29,6 +30,7 @@ WORDS: dict[SignOff, str] = {
     "INCOMPLETE": "INCOMPLETE. I sign this run as incomplete; it accepts nothing.",
     "REHEARSAL": "REHEARSAL. This is a rehearsal on virtual hardware; it accepts nothing.",
     "INSPECTION": "INSPECTION. This is one machine as it was found, by no inventory; it accepts nothing.",
+    "CONSTRUCTED EXAMPLE": "CONSTRUCTED EXAMPLE. Its data were made up; no machine was measured; it accepts nothing.",
 }
 _KEYS = (
     "run",

@@ -66,6 +66,7 @@ def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = (), least: int = 2) -
         site=newest.info.site,
         fabric=newest.fabric.name,
         rehearsal=last.sign_off == "REHEARSAL",
+        constructed=last.sign_off == "CONSTRUCTED EXAMPLE",
         headline=_headline(drifts, len(runs)),
         runs=tuple(_told(run, verdict, day) for (run, verdict), day in zip(runs, _days(runs), strict=True)),
         quantities=tuple(quantities),
@@ -86,6 +87,11 @@ def _refuse(runs: Sequence[Pair], least: int) -> None:
             ("site", first.info.site, run.info.site),
             ("fabric", first.fabric.name, run.fabric.name),
             ("a rehearsal", said.sign_off == "REHEARSAL", verdict.sign_off == "REHEARSAL"),
+            (
+                "a constructed example",
+                said.sign_off == "CONSTRUCTED EXAMPLE",
+                verdict.sign_off == "CONSTRUCTED EXAMPLE",
+            ),
             ("lab link", first.topology.lab_link, run.topology.lab_link),
         ):
             if one != other:

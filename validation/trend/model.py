@@ -77,6 +77,7 @@ class Trend(Model):
     site: str
     fabric: str
     rehearsal: bool
+    constructed: bool = False  # the data were made up
     headline: str
     runs: tuple[TrendRun, ...]
     quantities: tuple[Quantity, ...]

@@ -42,6 +42,7 @@ def tested_text(trend: Trend) -> str:
 def as_text(trend: Trend) -> str:
     """Headline first, then what drifted."""
     lines = ["REHEARSAL on virtual parts: nothing here is an acceptance."] if trend.rehearsal else []
+    lines += ["CONSTRUCTED EXAMPLE: the data were made up; no machine was measured."] if trend.constructed else []
     lines += [f"{trend.site}, {trend.fabric}, {trend.headline}"]
     lines += [f"first {trend.runs[0].run}, newest {trend.runs[-1].run}", ""]
     for drift in trend.drifts[:_TEXT_ROWS]:
@@ -135,6 +136,6 @@ def as_html(trend: Trend) -> str:
         (quantity, _chart(trend, quantity, number), _rows(trend, quantity))
         for number, quantity in enumerate(trend.quantities, 1)
     ]
-    tone = "rejected" if trend.worse else "rehearsal" if trend.rehearsal else "accepted"
+    tone = "rejected" if trend.worse else "rehearsal" if trend.rehearsal or trend.constructed else "accepted"
     template = _environment().get_template("trend.html")
-    return template.render(t=trend, rehearsal=trend.rehearsal, parts=parts, tone=tone)
+    return template.render(t=trend, rehearsal=trend.rehearsal, constructed=trend.constructed, parts=parts, tone=tone)

@@ -153,7 +153,7 @@ class Player:
         """(tool, what it prints, facts)."""
         machine, mtu = self.machines[node.name], 4092 if self.machines[node.name].layer == "InfiniBand" else 9000
         if kind == "facts":
-            found = machines.facts(machine, node, mtu)
+            found = {**machines.facts(machine, node, mtu), "constructed": True}
             brief = {key: found[key] for key in ("fabric_ports", "rdma_devices")}
             return "facts", "", brief if asked.get("rdma_only") else found
         if kind == "gpu-container":

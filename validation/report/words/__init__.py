@@ -31,6 +31,7 @@ class States(Model):
     INCOMPLETE: str
     REHEARSAL: str
     INSPECTION: str
+    CONSTRUCTED_EXAMPLE: str
 
 
 class Outcomes(Model):
@@ -53,6 +54,7 @@ class Meaning(Model):
     inspection_passed: str
     inspection_failed: str
     inspection_incomplete: str
+    constructed_example: str
     unjudged: str
 
 
