@@ -70,7 +70,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     said = f"{len(found.files)} libraries, {', '.join(one.name for one in found.loaded)} loaded"
     if ahead:
         names = ", ".join(f"{path} ({version})" for path, version in ahead.items())
-        return "pass", "remarked", f"{said}, of {module}, but for CUDA's forward compatibility: {names}"
+        return "pass", "remarked", f"{said}, of {module}, except CUDA's forward compatibility: {names}"
     return "pass", "within-bounds", f"{said}, {f'all of {module}' if module else 'emulated'}"
 
 
