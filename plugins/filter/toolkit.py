@@ -38,6 +38,7 @@ FILTERS = {
     "os": "os_key",
     "packages": "packages_off",
     "preflight": "preflight_facts preflight_reasons preflight_notes address_owners preflight_table preflight_unread",
+    "project": "python_sources",
     "reboot": "kernel_lost reboot_reasons units_lost",
     "record": "provisioned_record ledgers_left",
     "remoting": "engine_described lease_gpus lease_idle_minutes lease_servers driver_opens_devices driver_unused",

@@ -10,6 +10,8 @@ from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 from ansible.plugins.loader import inventory_loader
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.project import code_of
+
 DOCUMENTATION = r"""
 name: lab
 short_description: The virtual lab that is up on this machine
@@ -50,14 +52,16 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
         inventory_loader.get("ansible.builtin.yaml").parse(inventory, loader, str(hosts), cache)
 
     def _hosts(self, name: str) -> Path:
-        checkout = str(Path(__file__).resolve().parents[2])  # this file is in the project's, by a link
-        if checkout not in sys.path:
-            sys.path.append(checkout)  # for Ansible of a Python that is not the project's own
+        code = str(code_of(Path(__file__).resolve().parents[2]))
+        if code not in sys.path:
+            sys.path.append(code)  # for Ansible of a Python that is not the project's own
         try:
             from toolkit.errors import LabError
             from toolkit.lab.standing import standing_inventory
         except ImportError as fault:
-            raise AnsibleParserError(f"{self.NAME} is for a checkout of the project: {fault}") from None
+            raise AnsibleParserError(
+                f"{self.NAME} needs the whole toolkit, of its wheel or of a checkout: {fault}"
+            ) from None
         try:
             return standing_inventory(name)
         except LabError as fault:
