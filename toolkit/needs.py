@@ -29,8 +29,17 @@ def bounds() -> dict[str, str]:
     except OSError:  # a part of it alone, as on nodes
         return {}
     listed = re.search(r"^dependencies = \[(.*?)^\]", text, re.MULTILINE | re.DOTALL)
-    found = re.findall(r'"([\w-]+)([^"]*)"', listed[1] if listed else "")
-    return {name.lower(): name.lower() + versions for name, versions in found}
+    found = re.findall(r'"([\w-]+)([^";]*)(?:; *([^"]*))?"', listed[1] if listed else "")
+    return {name.lower(): name.lower() + versions for name, versions, marker in found if _concerns(marker)}
+
+
+def _concerns(marker: str, python: tuple[int, ...] = sys.version_info[:2]) -> bool:
+    """Whether a line of the project's packages is one for this Python: `python_version < '3.12'`, or none."""
+    match = re.fullmatch(r"python_version *(<|>=) *'(\d+)\.(\d+)'", marker.strip())
+    if match is None:
+        return True
+    older = python < (int(match[2]), int(match[3]))
+    return older if match[1] == "<" else not older
 
 
 def _numbers(version: str) -> tuple[int, ...]:

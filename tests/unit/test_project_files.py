@@ -1,0 +1,87 @@
+"""Where the project's own files are, and what its own list of packages asks of this Python."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from toolkit import needs
+from validation import project
+from validation.release import release
+
+ROOT = Path(__file__).parents[2]
+#: Files that may look beyond their own package: the two that know where everything is, and what runs without them.
+KNOW = {"validation/project.py", "plugins/plugin_utils/project.py", "toolkit/needs.py"}
+#: Folders above a module, from which files are taken that a wheel has elsewhere.
+BEYOND = re.compile(r"(?:parents\[\d\]|\.parent\.parent)\s*/\s*\"(?:roles|stacks|playbooks|inventories|plugins|tools)")
+
+
+def test_a_checkout_has_its_files_in_its_own_folder() -> None:
+    assert (project.CODE, project.ROOT) == (ROOT, ROOT)
+    assert project.is_checkout()
+    assert project.file("site.yml") == ROOT / "site.yml"
+
+
+def test_what_is_missing_is_said_with_what_to_do() -> None:
+    with pytest.raises(project.IncompleteError, match=r"^.*/none\.yml: no such file, so .* install its wheel again"):
+        project.file("none.yml")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (json.dumps({"commit": "c0ffee", "modified": False}), ("c0ffee", False)),
+        (json.dumps({"commit": "", "modified": None}), ("", None)),
+        ("[]", ("", None)),
+        ("{", ("", None)),
+        (None, ("", None)),
+    ],
+)
+def test_a_wheel_says_of_which_commit_it_is(text: str | None, told: tuple[str, bool | None], tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "built.json").write_text(text, encoding="utf-8")
+    assert project._of_wheel(tmp_path / "built.json") == told
+
+
+def test_the_version_is_that_of_the_files_that_run() -> None:
+    assert f'\nversion = "{release()}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_nobody_else_looks_for_the_projects_files() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for folder in ("toolkit", "validation")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for match in BEYOND.finditer(path.read_text(encoding="utf-8"))
+        if path.relative_to(ROOT).as_posix() not in KNOW
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("marker", "python", "concerns"),
+    [
+        ("", (3, 10), True),
+        ("python_version < '3.12'", (3, 11), True),
+        ("python_version < '3.12'", (3, 12), False),
+        ("python_version >= '3.12'", (3, 9), False),
+        ("python_version >= '3.12'", (3, 13), True),
+        ("sys_platform == 'linux'", (3, 13), True),
+    ],
+)
+def test_a_line_of_the_packages_concerns_some_pythons(marker: str, python: tuple[int, int], concerns: bool) -> None:
+    assert needs._concerns(marker, python) is concerns
+
+
+def test_each_python_has_one_range_of_ansible() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lines = [Requirement(line) for line in re.findall(r'^  "(ansible-core[^"]*)"', text, re.MULTILINE)]
+    for minor in range(10, 16):
+        fitting = [r for r in lines if r.marker is None or r.marker.evaluate({"python_version": f"3.{minor}"})]
+        assert len(fitting) == 1, f"3.{minor}"
+    mine = next(r for r in lines if r.marker is None or r.marker.evaluate())
+    assert Requirement(needs.bounds()["ansible-core"]).specifier == mine.specifier
