@@ -6,9 +6,9 @@ import importlib
 
 import click
 
+from toolkit.about import show
 from toolkit.entry import ToolkitGroup, start
 from toolkit.exits import epilogue
-from validation.release import release
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
@@ -58,7 +58,9 @@ class LazyGroup(ToolkitGroup):
 
 
 @click.command(cls=LazyGroup, epilog=epilogue("validate"))
-@click.version_option(release(), prog_name="toolkit")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show, help="Show the version and exit."
+)
 def cli() -> None:
     """Provision elastic AI infrastructure, measure it, and sign it off.
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.functional.test_check_mode_per_os import inventory
-from tests.support.installed import Installed, build_wheel, pack
+from tests.support.installed import Installed, build_wheel, files, pack
 from validation.release import release
 
 REPO = Path(__file__).parents[2]
@@ -47,10 +49,7 @@ def names_of(wheel: Path) -> set[str]:
 
 
 def tracked(*names: str) -> list[str]:
-    """Files of the tree, but those that are written and not yet added to git."""
-    words = ["git", "-C", str(REPO), "ls-files", "-z", "--", *names]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return [name for name in said.split("\0") if name and (REPO / name).exists()]
+    return [name for name in files(*names) if (REPO / name).exists()]
 
 
 def test_every_file_that_an_installed_toolkit_works_with_is_in_the_wheel(wheel: Path) -> None:
@@ -88,10 +87,11 @@ def test_two_builds_are_the_same_bytes_whatever_lies_about(wheel: Path, tmp_path
 def test_the_installed_toolkit_says_what_it_is(installed: Installed) -> None:
     said = installed.run("toolkit", "--version")
     assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.startswith(f"toolkit, version {release()}\n")
-    where = installed.run("python", "-c", "import validation.project as p; print(p.ROOT, p.is_checkout(), *p.commit())")
     head = subprocess.run(["git", "-C", str(REPO), "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    assert where.stdout.split()[:3] == [str(installed.collection), "False", head.stdout.strip()]
+    lines = said.stdout.splitlines()
+    assert lines[0] == f"toolkit, version {release()}"
+    assert lines[1].startswith(f"installed: {installed.collection}, commit {head.stdout[:12]}")
+    assert lines[2] == f"Python {platform.python_version()}, ansible-core {version('ansible-core')}"
 
 
 def test_deploy_checks_a_node_from_an_empty_folder(installed: Installed, tmp_path: Path) -> None:

@@ -15,21 +15,25 @@ ANSIBLE = {"ansible-playbook": "playbook", "ansible-inventory": "inventory"}
 START = "#!{python}\nimport sys\nfrom ansible.cli.{module} import main\nsys.exit(main())\n"
 
 
+def files(*names: str) -> list[str]:
+    """Files of the tree as it is now, committed or not; those that git has and somebody removed are among them."""
+    words = ["git", "-C", str(REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *names]
+    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return [name for name in said.split("\0") if name]
+
+
 def build_wheel(folder: Path) -> Path:
     """The wheel of this tree, of what git has of it; its build leaves nothing here."""
     words = ["git", "clone", "-q", "--shared", str(REPO), str(folder / "tree")]
     subprocess.run(words, check=True)
-    listed = subprocess.run(
-        ["git", "-C", str(REPO), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):  # as it is now, committed or not
+    for name in files():
         source, target = REPO / name, folder / "tree" / name
         if source.is_file() and not source.is_symlink():
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
         elif not source.exists():
             target.unlink(missing_ok=True)
+    subprocess.run(["git", "-C", str(folder / "tree"), "add", "-A"], check=True)
     return pack(folder / "tree", folder / "wheels")
 
 

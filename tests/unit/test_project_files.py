@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from toolkit import needs
+from toolkit import about, needs
 from validation import project
 from validation.release import release
 
@@ -45,6 +45,13 @@ def test_a_wheel_says_of_which_commit_it_is(text: str | None, told: tuple[str, b
     if text is not None:
         (tmp_path / "built.json").write_text(text, encoding="utf-8")
     assert project._of_wheel(tmp_path / "built.json") == told
+
+
+def test_a_checkout_says_what_it_is() -> None:
+    first, second, third = about.lines()
+    assert first == f"toolkit, version {release()}"
+    assert re.match(rf"checkout: {ROOT}, commit (?:[0-9a-f]{{12}}|not known)", second)
+    assert third.startswith("Python 3.")
 
 
 def test_the_version_is_that_of_the_files_that_run() -> None:
