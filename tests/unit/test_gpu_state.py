@@ -232,7 +232,7 @@ def with_compat(version: str, loads: bool = True, folder: str = "/usr/local/cuda
 def test_forward_compatibility_is_a_set_up_that_is_said(tmp_path: Path) -> None:
     found = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path / "1", **with_compat("610.10.1"))
     assert (found.verdict, found.reason_code) == ("pass", "remarked")
-    assert "of 580.126.20, but for CUDA's forward compatibility: " in found.reason
+    assert "of 580.126.20, except CUDA's forward compatibility: " in found.reason
     assert "/usr/local/cuda-13.5/compat/libcuda.so.610.10.1 (610.10.1)" in found.reason
     idle = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path / "2", **with_compat("570.10.1", loads=False))
     assert (idle.verdict, idle.reason_code) == ("pass", "within-bounds")  # it is there, and nobody loads it
