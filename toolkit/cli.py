@@ -3,78 +3,77 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
+from toolkit import command_table
 from toolkit.about import show
 from toolkit.entry import ToolkitGroup, start
-from toolkit.exits import epilogue
 
-#: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
-COMMANDS = {
-    "baseline": ("toolkit.commands.baseline", "baseline"),
-    "bundle": ("toolkit.commands.bundle", "bundle"),
-    "check": ("toolkit.commands.check", "check"),
-    "compare": ("toolkit.commands.compare", "compare"),
-    "criteria": ("toolkit.commands.criteria", "criteria"),
-    "deploy": ("toolkit.commands.deploy", "deploy"),
-    "engine": ("toolkit.commands.engine", "engine"),
-    "fabrics": ("toolkit.commands.fabrics", "fabrics"),
-    "gpus": ("toolkit.commands.gpus", "gpus"),
-    "inventory": ("toolkit.commands.inventory", "inventory"),
-    "judge": ("toolkit.commands.judge", "judge"),
-    "lab": ("toolkit.commands.lab", "lab"),
-    "lease": ("toolkit.commands.lease", "lease"),
-    "narrow": ("toolkit.commands.narrow", "narrow"),
-    "node": ("toolkit.commands.node", "node"),
-    "profiles": ("toolkit.commands.profiles", "profiles"),
-    "claims": ("toolkit.commands.claims", "claims"),
-    "report": ("toolkit.commands.report", "report"),
-    "run": ("toolkit.commands.run", "run"),
-    "runs": ("toolkit.commands.runs", "runs"),
-    "sign": ("toolkit.commands.sign", "sign"),
-    "teardown": ("toolkit.commands.teardown", "teardown"),
-    "trend": ("toolkit.commands.trend", "trend"),
-    "validate": ("toolkit.commands.validate", "validate"),
-    "verify": ("toolkit.commands.verify", "verify"),
-}
+NARROW = 64
+"""Columns below which the groups stand above their commands and not beside them."""
 
 
 class LazyGroup(ToolkitGroup):
-    """A group that imports a command only when it is named (or all of them for --help)."""
+    """A group that imports a command only when it is called. Its own help and completion come from the table."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted(COMMANDS)
+        return command_table.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, or None when there is no such name."""
-        if cmd_name not in COMMANDS:
+        if cmd_name not in command_table.names():
             return None
-        module, attribute = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
+        command = getattr(importlib.import_module(f"toolkit.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Commands and options that begin so."""
+        from click.shell_completion import CompletionItem
 
-@click.command(cls=LazyGroup, epilog=epilogue("validate"))
-@click.option(
-    "--version", is_flag=True, expose_value=False, is_eager=True, callback=show, help="Show the version and exit."
-)
+        found = [name for name in command_table.names() if name.startswith(incomplete)]
+        commands = [CompletionItem(name, help=command_table.words(name)) for name in found]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Usage, then the commands by their groups, then the options; one screen."""
+        self.format_usage(ctx, formatter)
+        formatter.write_paragraph()
+        formatter.write(f"{self.help}\n")
+        formatter.write_paragraph()
+        if formatter.width >= NARROW:
+            self._beside(formatter)
+        else:
+            self._above(formatter)
+        formatter.write_paragraph()
+        formatter.write_dl([record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None])
+
+    @staticmethod
+    def _beside(formatter: click.HelpFormatter) -> None:
+        groups = command_table.COMMANDS
+        titles = max(map(len, (*groups, command_table.START[0]))) + 2
+        commands = max(map(len, command_table.names())) + 2
+        formatter.write(f"{command_table.START[0]:<{titles}}{command_table.START[1]}\n")
+        for title, entries in groups.items():
+            for number, (name, words) in enumerate(entries.items()):
+                formatter.write(f"{'' if number else title:<{titles}}{name:<{commands}}{words}\n")
+
+    @staticmethod
+    def _above(formatter: click.HelpFormatter) -> None:
+        for title, entries in command_table.COMMANDS.items():
+            formatter.write_paragraph()
+            formatter.write(f"{title}:\n")
+            with formatter.indentation():
+                formatter.write_dl(list(entries.items()))
+
+
+@click.command(cls=LazyGroup, help="Provision racks as an elastic GPU infrastructure, measure them, sign them off.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=show, help="Print the version.")
 def cli() -> None:
-    """Provision elastic AI infrastructure, measure it, and sign it off.
-
-    \b
-    A rehearsal on one Linux machine:
-      toolkit lab up
-      toolkit deploy
-      toolkit validate --fabric tcp10
-      toolkit report
-      toolkit sign --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"
-      toolkit bundle
-
-    Shell completion: eval "$(_TOOLKIT_COMPLETE=bash_source toolkit)" (or zsh_source, fish_source).
-    """
+    """All commands."""
 
 
 def main() -> None:

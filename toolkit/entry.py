@@ -10,6 +10,8 @@ from typing import IO, Any
 
 import click
 
+from toolkit import loudness
+from toolkit.command_class import Group
 from toolkit.exits import Exit
 from toolkit.needs import told
 from toolkit.streams import flushed, shown
@@ -39,13 +41,14 @@ class Refused(click.ClickException):
         click.echo("\n".join(lines), file=file, err=file is None)
 
 
-class ToolkitGroup(click.Group):
-    """A group of commands whose known errors are one line on stderr, and their exit code. What they print can only be
-    read.
+class ToolkitGroup(Group):
+    """All commands of a program. Their known errors are one line on stderr, and their exit code; what they print can
+    only be read.
     """
 
     def main(self, *args: Any, **more: Any) -> Any:
         """Run the command line."""
+        loudness.reset()
         with shown():
             return super().main(*args, **more)
 
@@ -54,6 +57,7 @@ class ToolkitGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ToolkitError as fault:
+            loudness.detail(traceback.format_exc().rstrip())
             raise Refused(fault) from None
         except BrokenPipeError as fault:
             # of a program or node that we wrote to, for our own streams survive their readers (toolkit/streams.py);
@@ -89,6 +93,7 @@ def _end(commands: click.Command) -> None:
         if isinstance(fault, ImportError) and (words := told(fault)):
             click.echo(f"error: {words}", err=True)
             sys.exit(Exit.USAGE)
+        loudness.detail(traceback.format_exc().rstrip())
         click.echo(unexpected(fault), err=True)
         sys.exit(Exit.INTERNAL)
 

@@ -5,6 +5,8 @@ Standard library only: machines of the pool import it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -22,6 +24,7 @@ class Exit(IntEnum):
 
 _USAGE = "usage or input error"
 _INTERRUPTED = "interrupted"
+_FIRST = re.compile(r"[;,:]| \(|, which")
 #: What every command can end with, whatever else its codes mean.
 ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of what was to be done or judged"}
 #: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
@@ -167,6 +170,12 @@ def epilogue(command: str) -> str:
     """The last paragraph of `toolkit COMMAND --help`."""
     meanings = {**MEANINGS[command], **ANY}
     return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in sorted(meanings.items())) + "."
+
+
+def brief(meanings: Mapping[Exit, str]) -> str:
+    """Exit codes in one sentence: of each meaning what stands before the first comma, colon or bracket."""
+    words = (f"{int(code)} {_FIRST.split(text)[0]}" for code, text in sorted(meanings.items()))
+    return f"Exit codes: {'; '.join(words)}."
 
 
 #: What `toolkit validate` prints as the state of the sign-off, by its exit code.

@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import ceil
 
-import click
-
 from toolkit.errors import UsageFault
+from toolkit.loudness import progress
 from validation.execute import Launcher
 from validation.execute.slurm import SlurmLauncher, Wanted
 
@@ -33,7 +32,7 @@ class SlurmJob:
         """A launcher whose job lasts twice as long as the plan, for repeats may take as long again."""
         minutes = ceil(2 * seconds / 60) + START_MIN
         wanted = Wanted(minutes, 60.0 * self.wait_min, self.options)
-        return SlurmLauncher(site, wanted, lambda text: click.echo(text, err=True))
+        return SlurmLauncher(site, wanted, progress)
 
 
 def chosen(launcher: str, options: str, wait_min: int | None) -> SlurmJob | None:

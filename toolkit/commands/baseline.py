@@ -7,19 +7,23 @@ from pathlib import Path
 import click
 
 from toolkit import baselines, rundir
+from toolkit.command_class import command
 from toolkit.commands.options import runs_dir_option
 from toolkit.exits import epilogue
 from validation.counting import number_of
 
 
-@click.command(epilog=epilogue("baseline"))
+@command(epilog=epilogue("baseline"))
 @click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write into this file.  [default: stdout]",
 )
 @runs_dir_option
 def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
-    """What accepted runs of a site reached, as bounds of its next ones.
+    """Make accepted runs the bounds of later ones.
 
     The criteria say what is good enough; a baseline says what each pair, port, node and job of this site has shown that
     it can. Its criteria (bl.*) stand beside the others, never in their place: a link that carried 9.8 Gbit/s in five

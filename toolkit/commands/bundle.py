@@ -8,14 +8,16 @@ from pathlib import Path
 import click
 
 from toolkit import prepare_signing, rundir
+from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
+from toolkit.loudness import progress
 
 
-@click.command(epilog=epilogue("bundle"))
+@command(epilog=epilogue("bundle"))
 @click.argument("run", required=False)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there.  [default: RUN.zip]"
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.  [default: RUN.zip]"
 )
 @click.option(
     "--allow",
@@ -27,9 +29,10 @@ from toolkit.exits import epilogue
 @json_option
 @runs_dir_option
 def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
-    """Put a run (default: the newest) into one ZIP file: report, data, logs, inventory without secrets, signatures.
+    """Pack a run into one file for the customer.
 
-    It opens anywhere; README.txt in it says how to check it without this toolkit. Any change of any byte is found by
+    The ZIP file has report, data, logs, inventory without secrets, and signatures. Without RUN it is the newest. It
+    opens anywhere; README.txt in it says how to check it without this toolkit. Any change of any byte is found by
     toolkit verify. Sign first: a bundle of a run that nobody signed proves nothing.
 
     \b
@@ -41,7 +44,7 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
 
     run_dir = rundir.find(runs_dir, run)
     with rundir.lock(run_dir):
-        prepare_signing.complete(run_dir, lambda words: click.echo(words, err=True))
+        prepare_signing.complete(run_dir, progress)
         made = bundle_run(run_dir, output, allowed)
     if not made.signatures:
         click.echo("note: nobody has signed this run; see: toolkit sign --help", err=True)

@@ -8,18 +8,22 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, asbuilt
+from toolkit.command_class import command
 from toolkit.commands.options import inventory_option
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
+from toolkit.loudness import progress
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from validation.counting import number_of, were
 from validation.execute import Launcher
 
 
-@click.command(epilog=epilogue("check"))
+@command(epilog=epilogue("check"))
 @inventory_option
-@click.option("--limit", metavar="NODES", help="Only these: nodes, groups or patterns of names, with commas.")
+@click.option(
+    "--limit", metavar="NODES", help="Check only these nodes, groups or patterns of names, with commas between them."
+)
 @click.option(
     "--junit",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -27,7 +31,9 @@ from validation.execute import Launcher
     help="Write a JUnit file over all nodes.",
 )
 def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
-    """Check that each node is as built: services, ports, modules, limits, mounts, versions.
+    """Check that the nodes are as the toolkit built them.
+
+    Looks at services, ports, modules, limits, mounts and versions.
 
     The checks are plain pytest with pytest-testinfra (validation/asbuilt/): they read the inventory and look at the
     nodes over ssh, change nothing, and run without this command too. One line for each node, and one for each check
@@ -45,13 +51,13 @@ def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
     done = 0
 
     def begun(node: str) -> None:
-        click.echo(f"checking {node}", err=True)
+        progress(f"checking {node}")
 
     def ended(found: asbuilt.Checked) -> None:
         nonlocal done
         done += 1
         took = duration(time.monotonic() - began)
-        click.echo(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed", err=True)
+        progress(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed")
 
     async def work(launcher: Launcher) -> list[asbuilt.Checked]:
         return await asbuilt.check(launcher, topology, nodes, begun, ended)

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
@@ -18,19 +19,21 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.reference import Claim, Reference, packaged
 
-document_option = click.option("--document", metavar="KEY", help="Only the claims of this document, as whitepaper.")
+document_option = click.option(
+    "--document", metavar="KEY", help="List only the claims of this document, as whitepaper."
+)
 
 
-@click.group(invoke_without_command=True)
+@group(invoke_without_command=True)
 @document_option
 @json_option
 @click.pass_context
 def claims(context: click.Context, document: str | None, as_json: bool) -> None:
-    """The claims of the reference architecture: what the founding documents say, and which criterion confirms it.
+    """List the claims of the reference architecture.
 
-    Each claim stands once, with document, section, published figure, what of it is inferred, and the criterion that
-    confirms it, or why none can. Bounds and reports point to these claims. Which of them a run confirms stands in its
-    report, annex Conformance.
+    These are what the founding documents say. Each is listed once, with document, section, published figure, what of it
+    is inferred, and the criterion that confirms it, or why none can. Bounds and reports point to these claims. Which of
+    them a run confirms stands in its report, annex Conformance.
 
     \b
     toolkit claims                             all of them
@@ -45,9 +48,12 @@ def claims(context: click.Context, document: str | None, as_json: bool) -> None:
 @document_option
 @json_option
 def list_claims(document: str | None, as_json: bool) -> None:
-    """All claims: what is published, and the criterion that confirms it.
+    """List all claims: what is published, and the criterion that confirms it.
 
     Where no criterion confirms a claim, `toolkit claims show ID` says why.
+
+    \b
+    toolkit claims list --document vmware
     """
     _list(document, as_json)
 
@@ -94,7 +100,7 @@ def _list(key: str | None, as_json: bool) -> None:
 @click.argument("claim_id", metavar="ID")
 @json_option
 def show(claim_id: str, as_json: bool) -> None:
-    """One claim: where it stands, what it says, what confirms it, and what points to it.
+    """Show one claim: source, statement, what confirms it, and what points to it.
 
     \b
     toolkit claims show whitepaper.inter-k

@@ -7,22 +7,33 @@ from pathlib import Path
 import click
 
 from toolkit import rundir
+from toolkit.command_class import command
 from toolkit.commands.options import runs_dir_option
 from toolkit.exits import Exit, epilogue
 
 
-@click.command(epilog=epilogue("compare"))
+@command(epilog=epilogue("compare"))
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option(
-    "--format", "form", type=click.Choice(("text", "html", "json")), default="text", show_default=True, help="Of what."
+    "--format",
+    "form",
+    type=click.Choice(("text", "html", "json")),
+    default="text",
+    show_default=True,
+    help="Print the comparison as text, or write it as html or json.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write into this file.  [default: stdout]",
 )
 @runs_dir_option
 def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path) -> None:
-    """What changed from run A to run B: stack, verdicts, figures.
+    """Compare two runs of a site.
+
+    Prints what changed from run A to run B: stack, verdicts, figures.
 
     A figure counts as changed where it changed by 3 % or more, and by more than its samples, and what runs of its
     equals differ by, explain. That is corrected for the number of figures (Holm): of two runs of an unchanged site one

@@ -11,6 +11,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
@@ -21,15 +22,15 @@ from validation.suites import SUITES
 suite_option = click.option("--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITES)}.")
 
 
-@click.group(invoke_without_command=True)
+@group(invoke_without_command=True)
 @suite_option
 @json_option
 @click.pass_context
 def criteria(context: click.Context, suite: str | None, as_json: bool) -> None:
-    """The criteria of this release: what must hold, by which bound, from which source.
+    """List what must hold, with bound and source.
 
-    A run is judged by the criteria that were copied into it; toolkit judge judges it by others. Bounds that follow
-    from a network are shown with their derivation by toolkit fabrics show NAME.
+    These are the criteria of this release. A run is judged by the criteria that were copied into it; toolkit judge
+    judges it by others. Bounds that follow from a network are shown with their derivation by toolkit fabrics show NAME.
 
     \b
     toolkit criteria                     all of them

@@ -14,6 +14,7 @@ from typing import IO, NoReturn
 
 import click
 
+from toolkit.command_class import command
 from toolkit.deploy import outcome, record, running
 from toolkit.deploy.progress import make_progress
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState
@@ -23,6 +24,7 @@ from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory, refuse_absent_lab
+from toolkit.loudness import progress, progress_stream
 from toolkit.progress import duration
 from validation import project
 from validation.built import Deployment
@@ -30,12 +32,15 @@ from validation.counting import number_of
 from validation.project import ROOT
 
 
-@click.command(epilog=epilogue("deploy"))
+@command(epilog=epilogue("deploy"))
 @click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help=f"Ansible inventory, folder or file.  [default: {LAB}]"
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help=f"Read this Ansible inventory, a folder or a file.  [default: {LAB}]",
 )
 @click.option(
-    "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
+    "--limit", metavar="NODES", help="Provision only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
 @click.option(
     "--check",
@@ -55,12 +60,13 @@ def deploy(
     as_json: bool,
     ansible_options: tuple[str, ...],
 ) -> None:
-    """Provision the nodes of an inventory: site.yml, by ansible-runner.
+    """Provision the nodes of an inventory.
 
-    Shows stage, role, nodes and the time that is left (from this site's last run), keeps the whole log in a file, and
-    ends with one line for each node. Safe to run again at any time: what is done is not done twice. Ctrl-C stops
-    Ansible; the same command goes on. What stands after -- goes to ansible-playbook. Who deployed which commit when
-    and what it changed goes into this machine's record of the site, and from there into each validation.
+    Runs site.yml by ansible-runner. Shows stage, role, nodes and the time that is left (from this site's last run),
+    keeps the whole log in a file, and ends with one line for each node. Safe to run again at any time: what is done is
+    not done twice. Ctrl-C stops Ansible; the same command goes on. What follows -- goes to ansible-playbook. Who
+    deployed which commit when and what it changed goes into this machine's record of the site, and from there into each
+    validation.
 
     \b
     toolkit deploy                                      the virtual lab
@@ -93,7 +99,7 @@ def carry_out(job: running.Deployment, as_json: bool) -> NoReturn:
     left_out: dict[str, tuple[str, ...]] = {}
     with state.locked():
         log, began, started = state.new_log(), record.utc_now(), time.monotonic()
-        click.echo(f"log: {log}", err=True)
+        progress(f"log: {log}")
         with log.open("x", encoding="utf-8") as handle:
             while True:
                 job = replace(job, left_out=tuple(sorted(left_out)))
@@ -117,14 +123,14 @@ def _run(
 ) -> tuple[DeployWatch, signal.Signals | None, outcome.Ending]:
     """One run of Ansible: what it did, the signal that stopped it, and its end."""
     watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check, job.command))
-    progress = make_progress(sys.stderr, watch, estimate)
+    display = make_progress(progress_stream(), watch, estimate)
     try:
-        status, by = running.run(job, watch, estimate, progress, handle, state.room)
+        status, by = running.run(job, watch, estimate, display, handle, state.room)
     finally:
-        progress.close()
+        display.close()
     end = outcome.ending(job, watch, status, by is not None)
     if end.exit_code in (Exit.OK, Exit.INCOMPLETE) and not job.nodes:
-        last = LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps))
+        last = LastRun(total_s=round(display.elapsed_s, 2), steps=tuple(estimate.steps))
         state.write_last(job.check, last, job.command)
     return watch, by, end
 

@@ -9,18 +9,24 @@ from pathlib import Path
 
 import click
 
+from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
 from toolkit.engine import pack as packer
 from toolkit.errors import LabError
 
 
-@click.group()
+@group()
 def engine() -> None:
-    """Archives of remoting engines, as the roles install them.
+    """Build the engine for GPUs over the network.
 
-    `build` makes the reference engine: memory and copies of remote GPUs, for labs, CI and calibration; it runs no
-    kernels and is not for production. `pack` makes an archive from the files that an engine's publisher released.
+    `build` makes the reference engine: memory, copies and kernels by the CUDA driver API, for labs, CI and calibration;
+    it has no CUDA runtime, so PyTorch does not run on it. `pack` makes an archive from the files that an engine's
+    publisher released. The roles install both.
+
+    \b
+    toolkit engine build
+    toolkit engine pack lupine --from lupine-1.0.0.zip
     """
 
 
@@ -28,17 +34,18 @@ def engine() -> None:
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write it (default: elastic-ai-reference-RELEASE.tar.gz here).",
+    help="Write into this file.  [default: elastic-ai-reference-RELEASE.tar.gz here]",
 )
-@click.option("--release", help="Name of the release (default: the toolkit's version and the sources' hash).")
+@click.option("--release", help="Give the release this name.  [default: the toolkit's version and the sources' hash]")
 @json_option
 def build(output: Path | None, release: str | None, as_json: bool) -> None:
-    """Build the artefact from the toolkit's C sources with this machine's gcc.
+    """Build the reference engine from the toolkit's C sources with this machine's gcc.
+
+    Prints path and sha256, which the inventory gives to the roles as remoting_engine_artifact and
+    remoting_engine_sha256. A client and a server talk only when both are of the same release.
 
     \b
-    Prints its path and sha256, which the roles want as
-      remoting_engine_artifact and remoting_engine_sha256
-    A client and a server talk only when both are of the same release.
+    toolkit engine build --output /srv/engine.tar.gz
     """
     chosen = release or builder.default_release()
     target = output or Path(f"elastic-ai-reference-{chosen}.tar.gz")
@@ -61,14 +68,16 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
     type=click.Path(path_type=Path),
     multiple=True,
     required=True,
-    help="A file of the release (zip or wheel), or a folder with its files (an unpacked image); once for each.",
+    help="Take this file of the release (zip or wheel), or folder with its files (an unpacked image); once for each.",
 )
-@click.option("--release", help="Name of the release, as 1.0.0, where the files do not say it.")
-@click.option("--cuda", help="CUDA version that they are built for, as 13.0, where their names do not say it.")
+@click.option("--release", help="Name the release, as 1.0.0, where the files do not say it.")
+@click.option(
+    "--cuda", help="Name the CUDA version that the files are built for, as 13.0, where their names do not say it."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Where to write it (default: lupine-RELEASE-cudaCUDA.tar.gz here).",
+    help="Write into this file.  [default: lupine-RELEASE-cudaCUDA.tar.gz here]",
 )
 @json_option
 def pack(

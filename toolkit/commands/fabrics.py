@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
 from toolkit.progress import make_console
@@ -16,11 +17,13 @@ from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
 from validation.model import Bound
 
 
-@click.group(invoke_without_command=True)
+@group(invoke_without_command=True)
 @json_option
 @click.pass_context
 def fabrics(context: click.Context, as_json: bool) -> None:
-    """The networks that toolkit validate knows, and what it demands of them.
+    """List the networks that can be measured.
+
+    Shows what toolkit validate demands of each.
 
     \b
     toolkit fabrics                   all of them
@@ -61,7 +64,7 @@ def _lines(fabric: Fabric) -> list[str]:
 @fabrics.command()
 @click.argument("name")
 @click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help="Also show the bounds of a rehearsal on this lab."
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Show the bounds of a rehearsal on this lab too."
 )
 @json_option
 def show(name: str, inventory: Path | None, as_json: bool) -> None:

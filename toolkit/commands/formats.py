@@ -38,5 +38,5 @@ def format_option(none: bool = False) -> Callable[[F], F]:
         metavar="NAME",
         multiple=True,
         callback=chosen,
-        help=f"What is written: {', '.join(known)}; repeatable, or comma-separated.  [default: all]",
+        help=f"Write these formats: {', '.join(known)}; repeatable, or comma-separated.  [default: all]",
     )

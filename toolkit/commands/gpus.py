@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from toolkit.command_class import command
 from toolkit.commands.lease_shared import head_options, on_head
 from toolkit.lease import Exit, LeaseError, pool
 from toolkit.lease.fraction import share_text
@@ -58,13 +59,15 @@ def _calendar(host: Host, days: int, as_json: bool) -> None:
     click.echo(table(("FROM", "UNTIL", "RESERVATION", "SERVERS", "FOR"), rows))
 
 
-@click.command()
+@command()
 @head_options
-@click.option("--calendar", "dates", is_flag=True, help="When which servers are kept for whom.")
-@click.option("--days", type=int, default=DAYS, show_default=True, help="With --calendar: how far ahead.")
+@click.option("--calendar", "dates", is_flag=True, help="Show which servers are kept for whom, and when.")
+@click.option("--days", type=int, default=DAYS, show_default=True, help="Look so many days ahead, with --calendar.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 def gpus(inventory: Path | None, dates: bool, days: int, as_json: bool) -> None:
-    """The pool's GPUs: server, model, what is free, who has the rest and until when.
+    """Show the GPUs of the pool and who uses them.
+
+    Lists server, model, what is free, and who has the rest until when.
 
     \b
     toolkit gpus                      on any machine of the pool

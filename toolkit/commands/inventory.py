@@ -16,9 +16,11 @@ import click
 import yaml
 from click.core import ParameterSource
 
+from toolkit.command_class import group
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
+from toolkit.loudness import progress
 from toolkit.progress import duration
 from toolkit.scan import credentials, wanted
 from validation import project
@@ -34,18 +36,20 @@ if TYPE_CHECKING:  # paramiko and ssh are loaded when a node is read, not for --
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _KEY = click.Path(path_type=Path, dir_okay=False, exists=True)
 _OPTIONS = (
-    click.option("--nodes", type=_FILE, help="File of addresses, or CSV."),
-    click.option("--user", metavar="NAME", help="Login user: root, or one with sudo.  [default: yours]"),
-    click.option("--key", type=_KEY, help="Private key.  [default: ssh-agent, ~/.ssh]"),
+    click.option("--nodes", type=_FILE, help="Read the addresses from this file, one on each line, or CSV."),
+    click.option("--user", metavar="NAME", help="Log in as this user: root, or one with sudo.  [default: yours]"),
+    click.option("--key", type=_KEY, help="Log in with this private key.  [default: ssh-agent, ~/.ssh]"),
     click.option("--ask-password", is_flag=True, help="Ask for the password of the login."),
-    click.option("--password-file", type=_FILE, help="Its first line is the password."),
+    click.option("--password-file", type=_FILE, help="Read the password of the login from the first line of "
+                                                     "this file."),
     click.option("--known-hosts", type=_FILE, default=lambda: Path.home() / ".ssh/known_hosts",
-                 show_default="~/.ssh/known_hosts", help="Where host keys are known."),
-    click.option("--accept-host-keys", is_flag=True, help="Trust new host keys without asking: whoever answers."),
+                 show_default="~/.ssh/known_hosts", help="Look up host keys in this file, and add those that "
+                                                         "you confirm."),
+    click.option("--accept-host-keys", is_flag=True, help="Trust new host keys without asking, whoever answers."),
     click.option("--rails", metavar="NETWORK", default="10.80.{rail}.0/24", show_default=True,
-                 help="Network of fabric ports that have no address yet."),
+                 help="Give addresses of this network to fabric ports that have none yet."),
     click.option("--at-once", type=click.IntRange(1, 256), default=32, show_default=True,
-                 help="Connections at a time."),
+                 help="Open at most this many connections at a time."),
 )  # fmt: skip
 
 
@@ -55,9 +59,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@click.group()
+@group()
 def inventory() -> None:
-    """Write an inventory from what stands in the racks, and compare the two later.
+    """Write an inventory from the nodes, or compare it.
 
     \b
     toolkit inventory init inventories/site 198.51.100.[31:34] --user ops
@@ -224,14 +228,14 @@ def _read(listed: Sequence[_Listed], options: dict[str, Any]) -> list[Read]:
         done += 1
         said = "could not be read" if isinstance(outcome, Trouble) else f"{one.address}: {_summary(outcome)}"
         took = duration(time.monotonic() - began)
-        click.echo(f"[{done}/{len(listed)}] {said}   {took} elapsed", err=True)
+        progress(f"[{done}/{len(listed)}] {said}   {took} elapsed")
 
     def confirm(keys: Sequence[HostKey]) -> bool:
         files = {str(key.login.known_hosts or options["known_hosts"]) for key in keys}
         return _confirm(keys, ", ".join(sorted(files)), options["accept_host_keys"])
 
     nodes = [(node.wanted, login(node)) for node in listed]
-    click.echo(f"reading {number_of(len(nodes), 'node')}, {min(options['at_once'], len(nodes))} at a time", err=True)
+    progress(f"reading {number_of(len(nodes), 'node')}, {min(options['at_once'], len(nodes))} at a time")
     return reading.read(nodes, options["known_hosts"], confirm, tell, options["at_once"])
 
 

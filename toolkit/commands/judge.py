@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit import judged, rundir
+from toolkit.command_class import command
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
 from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
@@ -16,20 +17,20 @@ from validation.runfiles import RunFiles
 from validation.signing import is_signed
 
 
-@click.command(epilog=epilogue("judge"))
+@command(epilog=epilogue("judge"))
 @click.argument("name", metavar="[RUN]", required=False)
 @click.option(
     "--criteria",
     metavar="FILE",
-    help="Its criteria in place of those of the same id; a folder of files, or packaged (this release's): in place of "
-    "all.  [default: the run's own]",
+    help="Take criteria of this file in place of those of the same id; of a folder, or packaged (this "
+    "release's), in place of all.  [default: the run's own]",
 )
-@click.option("--profile", metavar="NAME|FILE", help="What would be owed by it.  [default: the run's own]")
+@click.option("--profile", metavar="NAME|FILE", help="Judge by what this profile owes.  [default: the run's own]")
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write there.  [default: RUN-judged beside the run, with a number where there is one]",
+    help="Write into this folder.  [default: RUN-judged beside the run, with a number where there is one]",
 )
 @details_option
 @json_option
@@ -37,12 +38,12 @@ from validation.signing import is_signed
 def judge(
     name: str | None, criteria: str | None, profile: str | None, out: Path | None, as_json: bool, runs_dir: Path
 ) -> None:
-    """Judge a finished run (default: the newest) by other rules, from its files: what would they say?
+    """Judge a finished run by other rules.
 
-    No node is touched, and nothing is written into the run: its verdict, and what somebody signed, stay as they are.
-    The new verdict.json goes into a folder beside it, with the rules that were given and judged.json, which says what
-    is different, criterion by criterion and subject by subject. Nobody signs such a verdict: to have a run judged anew
-    for good, by this release: toolkit validate --rejudge.
+    Without RUN it is the newest. No node is touched, and nothing is written into the run: its verdict, and what
+    somebody signed, stay as they are. The new verdict.json goes into a folder beside it, with the rules that were given
+    and judged.json, which says what is different, criterion by criterion and subject by subject. Nobody signs such a
+    verdict: to have a run judged anew for good, by this release: toolkit validate --rejudge.
 
     \b
     toolkit judge RUN --profile network                  would this delivery have passed?

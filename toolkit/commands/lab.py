@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from toolkit.command_class import group
 from toolkit.commands.lab_drill import drill
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
@@ -27,12 +28,13 @@ from toolkit.lab.rehearsable import WORDS, describe, needs_machines, too_fast
 from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 from toolkit.lab.standin import has_rpms
+from toolkit.loudness import progress
 from validation.counting import number_of
 
 NODES = 4
 RATE_GBPS = 1.0
 name_option = click.option(
-    "--name", default=DEFAULT_NAME, show_default=True, help="Which lab; several can run side by side."
+    "--name", default=DEFAULT_NAME, show_default=True, help="Use the lab of this name; several can run side by side."
 )
 
 
@@ -95,12 +97,14 @@ def parse_nodes(_ctx: click.Context, _param: click.Parameter, value: str | None)
 
 def say(text: str) -> None:
     """Progress goes to stderr, so that --json output stays clean."""
-    click.echo(text, err=True)
+    progress(text)
 
 
-@click.group()
+@group()
 def lab() -> None:
-    """The virtual lab: real systemd nodes with sshd on one Linux machine.
+    """Build a virtual lab on this machine.
+
+    Its nodes are real systemd nodes with sshd, and links of known speed. What is tried in it is a rehearsal.
 
     \b
     toolkit lab up                    head, client1, gpu1, gpu2, links of 1 Gbit/s
@@ -122,14 +126,15 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--fabric",
             "fabric",
             metavar="NAME",
-            help="The lab that this fabric is rehearsed in: virtual machines where it needs RDMA, else containers; "
-            "toolkit fabrics lists them.",
+            help="Make the lab that this fabric is rehearsed in: virtual machines where it needs RDMA, else "
+            "containers; toolkit fabrics lists them.",
         ),
         click.option(
             "--nodes",
             metavar="N|vm",
             callback=parse_nodes,
-            help="How many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU servers as "
+            help="Make so many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU "
+            "servers as "
             "virtual machines with a stock kernel, real RDMA verbs (Soft-RoCE) and real reboots.  "
             f"[default: {NODES}, or what --fabric needs]",
         ),
@@ -138,14 +143,15 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "rate_gbps",
             default=RATE_GBPS,
             show_default=True,
-            help="Line rate of each fabric link, Gbit/s.",
+            help="Shape each fabric link to this line rate, in Gbit/s.",
         ),
         click.option(
             "--os",
             "os_name",
             type=click.Choice(list(RELEASES)),
-            help="The nodes' release (default: the machine's own). Of Ubuntu and EL 9 they show identity and manners "
-            "over Debian 12 (stand-in), unless the machine runs that release.",
+            help="Make nodes of this release. Those of Ubuntu and EL 9 imitate it over Debian 12 (stand-in), "
+            "unless the "
+            "machine runs that release.  [default: the machine's own]",
         ),
         name_option,
     )
@@ -159,8 +165,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--inventory",
     type=click.Path(path_type=Path, file_okay=False),
-    help=f"Folder for a copy of the inventory. It is in the lab's own folder; {LAB} lists the lab called "
-    f"{DEFAULT_NAME} without a copy.",
+    help=f"Copy the inventory into this folder too; {LAB} lists the lab called {DEFAULT_NAME} without a copy.",
 )
 @click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
@@ -264,12 +269,23 @@ def needs(
 @lab.command()
 @name_option
 @click.option("--all", "every", is_flag=True, help="Take down all labs of this machine.")
-@click.option("--node", "leaving", metavar="NODE", help="Only this node; the lab and its inventory go on without it.")
 @click.option(
-    "--inventory", type=click.Path(path_type=Path, file_okay=False), help="With --node: the inventory's copy, as in up."
+    "--node", "leaving", metavar="NODE", help="Take down only this node; the lab and its inventory go on without it."
+)
+@click.option(
+    "--inventory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Correct this copy of the inventory too, with --node.",
 )
 def down(name: str, every: bool, leaving: str | None, inventory: Path | None) -> None:
-    """Take the lab down: no process, mount, namespace, bridge or rule stays. Works on half-made labs too."""
+    """Take the lab down.
+
+    No process, mount, namespace, bridge or rule stays. It works on half-made labs too.
+
+    \b
+    toolkit lab down
+    toolkit lab down --node gpu3      one node only
+    """
     if leaving is not None and every:
         raise UsageFault("--node is of one lab; omit --all")
     if inventory is not None and leaving is None:
@@ -287,7 +303,12 @@ def down(name: str, every: bool, leaving: str | None, inventory: Path | None) ->
 @name_option
 @json_option
 def status(name: str, as_json: bool) -> None:
-    """Show the nodes: addresses, whether they run and answer ssh, planted faults."""
+    """Show the nodes: addresses, whether they run and answer ssh, planted faults.
+
+    \b
+    toolkit lab status
+    toolkit lab status --json | jq -r '.nodes[] | select(.fault) | .node'
+    """
     spec = labs.load(name)
     nodes = labs.status(name)
     if as_json:
@@ -309,7 +330,7 @@ def status(name: str, as_json: bool) -> None:
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
-    """A shell on NODE, or COMMAND run there.
+    """Open a shell on NODE, or run COMMAND there.
 
     \b
     toolkit lab ssh gpu1 -- systemctl status docker
@@ -324,8 +345,8 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
 
 def fault_help() -> str:
     """Text of `toolkit lab fault --help`, with all kinds."""
-    lines = ["Plant a fault that a validation must find.", "", "\b", "toolkit lab fault set gpu2 slow-link"]
-    lines += ["toolkit lab fault clear gpu2", ""]
+    lines = ["Plant faults that a validation must find, and take them back.", "", "\b", "toolkit lab fault list"]
+    lines += ["toolkit lab fault set gpu2 slow-link", "toolkit lab fault clear gpu2", "\f", ""]
     for title, vm_only in (("On every node:", False), ("On virtual machines:", True)):
         lines += [title, ""]
         for kind, fault in lab_faults.FAULTS.items():
@@ -334,7 +355,7 @@ def fault_help() -> str:
     return "\n".join(lines)
 
 
-@lab.group(help=fault_help())
+@lab.group(help=fault_help(), front=())
 def fault() -> None:
     """Plant and take back faults."""
 
@@ -345,6 +366,9 @@ def fault_list(as_json: bool) -> None:
     """Show every fault that can be planted: on which nodes, and which criteria find it.
 
     Criteria are named where a test has shown that they find it.
+
+    \b
+    toolkit lab fault list
     """
     faults = lab_faults.FAULTS.items()
     if as_json:
@@ -359,9 +383,13 @@ def fault_list(as_json: bool) -> None:
 @fault.command("set")
 @name_option
 @click.argument("node")
-@click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)))
+@click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)), metavar="KIND")
 def fault_set(name: str, node: str, kind: str) -> None:
-    """Plant fault KIND on NODE."""
+    """Plant fault KIND on NODE; toolkit lab fault list shows the kinds.
+
+    \b
+    toolkit lab fault set gpu2 slow-link
+    """
     become_root()
     lab_faults.plant(name, node, kind, say)
     say(f"{node}: {lab_faults.FAULTS[kind].about}")
@@ -371,7 +399,11 @@ def fault_set(name: str, node: str, kind: str) -> None:
 @name_option
 @click.argument("node")
 def fault_clear(name: str, node: str) -> None:
-    """Take back what was planted on NODE."""
+    """Take back what was planted on NODE.
+
+    \b
+    toolkit lab fault clear gpu2
+    """
     become_root()
     lab_faults.clear(name, node, say)
     say(f"{node}: no fault planted")

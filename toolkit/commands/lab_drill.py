@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolkit.command_class import command
 from toolkit.commands.options import json_option
 from toolkit.errors import LabError, UsageFault
 from toolkit.exits import Exit, epilogue
@@ -22,6 +23,7 @@ from toolkit.lab.faults import FAULTS
 from toolkit.lab.host import become_root
 from toolkit.lab.lab import load
 from toolkit.lab.spec import DEFAULT_NAME, LabSpec, inventory_dir
+from toolkit.loudness import progress
 
 if TYPE_CHECKING:
     from toolkit.lab.drill import Drilled
@@ -39,41 +41,63 @@ LOOK_S = 0.5
 
 def say(text: str) -> None:
     """On stderr, where progress goes."""
-    click.echo(text, err=True)
+    progress(text)
 
 
-@click.command(epilog=epilogue("lab drill"))
-@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Which lab; it is provisioned already.")
+@command(epilog=epilogue("lab drill"), front=("--fault", "--all", "--except", "--clean", "--out", "--json"))
+@click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, help="Use the lab of this name, which is provisioned already."
+)
 @click.option(
     "-i",
     "--inventory",
     type=click.Path(path_type=Path, exists=True),
-    help="Another inventory of that lab.  [default: the lab's own]",
+    help="Use another inventory of that lab.  [default: the lab's own]",
 )
-@click.option("--fault", "kinds", multiple=True, type=click.Choice(list(FAULTS)), help="Only this one; repeatable.")
-@click.option("--all", "every", is_flag=True, help="Every fault that a node of this lab can have.")
-@click.option("--except", "without", multiple=True, type=click.Choice(list(FAULTS)), help="But this one; repeatable.")
+@click.option(
+    "--fault",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    type=click.Choice(list(FAULTS)),
+    help="Plant only this fault; repeatable.",
+)
+@click.option("--all", "every", is_flag=True, help="Plant every fault that a node of this lab can have.")
+@click.option(
+    "--except",
+    "without",
+    multiple=True,
+    metavar="KIND",
+    type=click.Choice(list(FAULTS)),
+    help="Leave out this fault; repeatable.",
+)
 @click.option(
     "--clean",
     type=click.IntRange(0),
-    help="So many validations without a fault, first; without --fault and --all only these.  [default: 1]",
+    help="Validate so often without a fault first; without --fault and --all do only that.  [default: 1]",
 )
-@click.option("--alone", is_flag=True, help="One fault at a time; else several on different nodes.")
+@click.option("--alone", is_flag=True, help="Plant one fault at a time; else several on different nodes.")
 @click.option(
     "--narrow", is_flag=True, help="Measure only what finds the faults of each run (clean runs: any fault); quicker."
 )
-@click.option("--fabric", default="tcp10", show_default=True, help="As of toolkit validate.")
 @click.option(
-    "--suite", "suites", multiple=True, metavar="NAME", help="As of toolkit validate.  [default: what each fault needs]"
+    "--fabric", default="tcp10", show_default=True, help="Validate over this network, as toolkit validate does."
+)
+@click.option(
+    "--suite",
+    "suites",
+    multiple=True,
+    metavar="NAME",
+    help="Measure this suite, as toolkit validate does.  [default: what each fault needs]",
 )
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("drill"),
     show_default=True,
-    help="Folder of the runs and of drill.json and drill.md. What stands in drill.json is not planted again.",
+    help="Keep the runs, drill.json and drill.md in this folder; what is in drill.json is not planted again.",
 )
-@click.option("--anew", is_flag=True, help="Forget what stands in drill.json.")
+@click.option("--anew", is_flag=True, help="Forget what is in drill.json.")
 @json_option
 def drill(
     name: str,
@@ -143,7 +167,7 @@ def drill(
         try:
             drills.drill(spec, turns, validate, say, keep)
         except KeyboardInterrupt:
-            say("interrupted; what was planted is cleared. The same command goes on with the rest")
+            click.echo("interrupted; what was planted is cleared. The same command goes on with the rest", err=True)
             sys.exit(Exit.INTERRUPTED)
     write(out, name, done, left_out)
     if as_json:

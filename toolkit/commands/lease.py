@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from toolkit.command_class import group
 from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import (
     Duration,
@@ -33,9 +34,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 DEFAULT_S = 3600
 
 
-@click.group(epilog=epilogue("lease"))
+@group(epilog=epilogue("lease"))
 def lease() -> None:
-    """GPUs of the pool for a time, and not for one program alone.
+    """Keep GPUs for longer than one program.
 
     \b
     toolkit lease request --gpus 4 --time 2h
@@ -77,10 +78,10 @@ def _data(item: Lease) -> dict[str, Any]:
 @lease.command()
 @request_options
 @head_options
-@click.option("--static", help="Without Slurm, by an administrator: an instance on this server.")
-@click.option("--client", help="With --static: the machine that will use it.")
-@click.option("--user", help="With --static: the user on that machine.")
-@click.option("--no-wait", is_flag=True, help="Do not wait for the GPUs; the lease starts when its turn comes.")
+@click.option("--static", help="Grant an instance on this server without Slurm, as an administrator.")
+@click.option("--client", help="Name the machine that will use it, with --static.")
+@click.option("--user", help="Name the user on that machine, with --static.")
+@click.option("--no-wait", is_flag=True, help="Return at once; the lease starts when its turn comes.")
 @json_option
 def request(
     count: int,
@@ -97,7 +98,9 @@ def request(
     no_wait: bool,
     as_json: bool,
 ) -> None:
-    """Ask for GPUs, and wait until they are there. The lease ends when its time is over (1 hour without --time).
+    """Ask for GPUs, and wait until they are there.
+
+    The lease ends when its time is over, after 1 hour without --time.
 
     \b
     toolkit lease request --gpus 4 --time 2h
@@ -146,11 +149,16 @@ def _waits_for(item: Lease) -> str:
 
 @lease.command("list")
 @head_options
-@click.option("--static", help="Static leases (without Slurm) of this server.")
-@click.option("--all", "everyone", is_flag=True, help="Leases of all users.")
+@click.option("--static", help="List the static leases (without Slurm) of this server.")
+@click.option("--all", "everyone", is_flag=True, help="List the leases of all users.")
 @json_option
 def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: bool) -> None:
-    """Your leases, the waiting ones too."""
+    """List your leases, the waiting ones too.
+
+    \b
+    toolkit lease list
+    toolkit lease list --all --json
+    """
     if static is not None:
         there = lease_static.listed(inventory, static)
         click.echo(json.dumps({"leases": there}, indent=2) if as_json else _static_table(there))
@@ -175,7 +183,11 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
 @click.argument("number", type=int, metavar="LEASE")
 @json_option
 def show(inventory: Path | None, number: int, as_json: bool) -> None:
-    """One lease: what, where, until when, and why it ended."""
+    """Show one lease: what, where, until when, and why it ended.
+
+    \b
+    toolkit lease show 42
+    """
     if on_head(inventory, ["lease", "show", str(number), *(["--json"] if as_json else [])]):
         return
     host = this_host()
@@ -207,13 +219,15 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
 @click.argument("folder", type=click.Path(path_type=Path))
 @json_option
 def env(number: int, folder: Path, as_json: bool) -> None:
-    """What a program needs that something else than `toolkit run` starts: its files in FOLDER, new and for you alone.
+    """Print what a program needs that toolkit run does not start.
+
+    Its files are written into FOLDER, which is made and is for you alone.
 
     \b
     toolkit lease request --gpus 2 --time 8h
     toolkit lease env 42 ~/lease-42 > lease.sh; . ./lease.sh
 
-    Whoever has FOLDER, or what is printed, has the lease. The lease ends at its time whatever its programs do.
+    Anybody who has FOLDER, or what is printed, has the lease. The lease ends at its time whatever its programs do.
     """
     host = this_host()
     item = manage.find(host, number)
@@ -247,7 +261,7 @@ def env(number: int, folder: Path, as_json: bool) -> None:
 @lease.command()
 @click.argument("number", type=int, metavar="LEASE")
 @click.option(
-    "--time", "seconds", type=Duration(), metavar="TIME", required=True, help="How much longer, as 90m or 2h."
+    "--time", "seconds", type=Duration(), metavar="TIME", required=True, help="Keep it so much longer, as 90m or 2h."
 )
 def extend(number: int, seconds: int) -> None:
     """Keep a lease longer, up to what the pool allows you.
@@ -260,9 +274,9 @@ def extend(number: int, seconds: int) -> None:
 
 @lease.command()
 @head_options
-@click.option("--static", help="A static lease (without Slurm) of this server.")
+@click.option("--static", help="Release static leases (without Slurm) of this server.")
 @click.argument("names", nargs=-1, metavar="[LEASE]...")
-@click.option("--all", "everything", is_flag=True, help="All your leases.")
+@click.option("--all", "everything", is_flag=True, help="Release all your leases.")
 @click.option(
     "--grace",
     "grace_s",
@@ -272,7 +286,9 @@ def extend(number: int, seconds: int) -> None:
     help="Notify the program first and wait so long, as 2m; a number alone is seconds. For administrators.",
 )
 def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool, grace_s: int) -> None:
-    """Give leases back. An administrator releases anybody's, at once or with --grace TIME.
+    """Give leases back.
+
+    An administrator releases anybody's, at once or with --grace TIME.
 
     \b
     toolkit lease release 42
@@ -303,7 +319,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
             manage.release(host, item, grace_s)
             click.echo(f"lease {item.id}: " + (f"ends in {grace_s} s" if grace_s else "released"))
         except LeaseError as fault:
-            say(f"error: {fault}")
+            click.echo(f"error: {fault}", err=True)
             problems += 1
     if problems:
         sys.exit(Exit.RETRY if everything else Exit.USAGE)

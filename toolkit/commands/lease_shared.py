@@ -18,12 +18,16 @@ from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
 from toolkit.lease.host import Host
 from toolkit.lease.on_server import servers_for
 from toolkit.lease.text import several
+from toolkit.loudness import progress
 from validation import noise
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LINE_BYTES = 1 << 16
 head_options = click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help="Outside the pool: ask this inventory's head, by ssh."
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help="Ask this inventory's head by ssh, from outside the pool.",
 )
 
 
@@ -61,7 +65,11 @@ def duration_text(seconds: int) -> str:
 
 
 time_option = click.option(
-    "--time", "seconds", type=Duration(), metavar="TIME", help="How long, as 90m or 2h.  [default: as the pool allows]"
+    "--time",
+    "seconds",
+    type=Duration(),
+    metavar="TIME",
+    help="Take them for so long, as 90m or 2h.  [default: as the pool allows]",
 )
 grace_type = Duration(86_400, bare=True)
 """How long a program has before its lease is taken back."""
@@ -69,7 +77,7 @@ grace_type = Duration(86_400, bare=True)
 
 def say(words: str) -> None:
     """To the person at the terminal; the program has stdout for itself."""
-    click.echo(words, err=True)
+    progress(words)
 
 
 def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
@@ -137,12 +145,12 @@ def request_options(command: F) -> F:
         (
             click.option(
                 "-n", "--gpus", "count", type=int, default=1, show_default=True, metavar="N",
-                help="How many GPUs the program sees.",
+                help="Show the program so many GPUs.",
             ),
             click.option("-p", "--part", "part", metavar="PART",
-                         help="Part of each GPU, as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
+                         help="Take such a part of each GPU, as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
             click.option("-m", "--memory", "memory", type=int, metavar="MIB",
-                         help="Memory of each part in MiB, in place of --part."),
+                         help="Take parts with so much memory in MiB, in place of --part."),
             click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
             click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),

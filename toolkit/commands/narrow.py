@@ -9,22 +9,32 @@ from pathlib import Path
 
 import click
 
+from toolkit.command_class import command
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.loudness import progress
 from validation.counting import number_of
 
 
-@click.command(epilog=epilogue("narrow"), context_settings={"ignore_unknown_options": True})
-@click.option("--nodes", metavar="NAME,...", help="The nodes of the job that failed.  [default: the group's]")
-@click.option("-i", "--inventory", type=click.Path(path_type=Path), help="Where the group stands, without --nodes.")
-@click.option("--group", default="gpu_servers", show_default=True, help="Of the inventory.")
+@command(epilog=epilogue("narrow"), context_settings={"ignore_unknown_options": True})
+@click.option("--nodes", metavar="NAME,...", help="Name the nodes of the job that failed.  [default: the group's]")
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Read the group from this inventory, without --nodes."
+)
+@click.option(
+    "--group", default="gpu_servers", show_default=True, help="Take the nodes of this group of the inventory."
+)
 @click.option("--limit", "limit_s", type=click.FloatRange(1), default=600, show_default=True, metavar="S",
-              help="A job that takes longer failed; seconds.")  # fmt: skip
-@click.option("--at-once", type=click.IntRange(1), default=16, show_default=True, help="So many jobs at a time.")
-@click.option("--alone", type=click.IntRange(1), default=2, show_default=True, help="A job needs so many nodes.")
+              help="Take a job that runs longer than so many seconds for failed.")  # fmt: skip
+@click.option(
+    "--at-once", type=click.IntRange(1), default=16, show_default=True, help="Run at most this many jobs at a time."
+)
+@click.option(
+    "--alone", type=click.IntRange(1), default=2, show_default=True, help="Give each job at least this many nodes."
+)
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("narrow"), show_default=True,
-              help="Folder of what each job says.")  # fmt: skip
+              help="Keep what each job prints in this folder.")  # fmt: skip
 @json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def narrow(
@@ -38,7 +48,9 @@ def narrow(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Find the nodes at which a job over many nodes fails, by as few smaller jobs as possible.
+    """Find the nodes at fault in a job that fails.
+
+    Runs as few smaller jobs as possible.
 
     Group testing: groups of about the square root of all nodes first, those that fail are halved, and nobody is named
     before it failed with two different nodes that are known to be good. Jobs of a round have no node in common and run
@@ -63,7 +75,7 @@ def narrow(
         raise UsageFault("a node is named twice")
     if len(names) < max(2, alone):
         raise UsageFault(f"{number_of(len(names), 'node')}: there is nothing to narrow")
-    runner = Runner(command, out, at_once, limit_s, lambda text: click.echo(text, err=True))
+    runner = Runner(command, out, at_once, limit_s, progress)
     try:
         with ended_by_term():
             outcome = runner.narrow(names, alone)

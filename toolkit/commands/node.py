@@ -10,33 +10,41 @@ from typing import Any, Literal
 
 import click
 
+from toolkit.command_class import group
 from toolkit.commands.lease_shared import grace_type
 from toolkit.commands.options import inventory_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.loudness import progress
 from toolkit.node import leave
 from toolkit.node.join import Joining, Newcomer
 
 key_options = (
-    click.option("--accepted", metavar="RUN", help="The site's accepted run.  [default: the newest that was accepted]"),
     click.option(
-        "--peers", metavar="NODE,...", help="Measured with.  [default: nodes where measuring disturbs nobody]"
+        "--accepted",
+        metavar="RUN",
+        help="Compare with this accepted run of the site.  [default: the newest that was accepted]",
+    ),
+    click.option(
+        "--peers",
+        metavar="NODE,...",
+        help="Measure the node with these.  [default: nodes where measuring disturbs nobody]",
     ),
     click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Sign the addendum with this key."),
-    click.option("--as", "who", metavar='"NAME, COMPANY"', help="Who signs."),
+    click.option("--as", "who", metavar='"NAME, COMPANY"', help="Name who signs."),
 )
 grace_option = click.option(
     "--grace",
     "grace_s",
     type=grace_type,
     metavar="TIME",
-    help="Take leases there back; their programs are notified so long before, as 10m. A number alone is seconds.",
+    help="Take leases there back, after their programs were notified for so long, as 10m; a number alone is seconds.",
 )
 
 
 def say(words: str) -> None:
     """To the person at the terminal."""
-    click.echo(words, err=True)
+    progress(words)
 
 
 def joins(command: Callable[..., None]) -> Callable[..., None]:
@@ -63,9 +71,11 @@ def joins(command: Callable[..., None]) -> Callable[..., None]:
     return asked
 
 
-@click.group(epilog=epilogue("node"))
+@group(epilog=epilogue("node"))
 def node() -> None:
-    """Nodes that join a pool in use and leave it, while leases on all others go on.
+    """Add, replace or remove a GPU server of a pool.
+
+    The pool stays in use: leases on all other nodes go on.
 
     \b
     toolkit lab up --add gpu3           a node for the lab; of a site it is in the inventory first
@@ -115,7 +125,7 @@ def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | No
         joining.empty(grace_s)
     found = joining.join()
     if not found.accepted:
-        say(f"{name} stays drained; correct that and run the same command again")
+        click.echo(f"{name} stays drained; correct that and run the same command again", err=True)
         raise SystemExit(Exit.FAILED)
     say(f"{name} takes leases, {(time.monotonic() - began) / 60:.1f} minutes after this command began")
 
@@ -125,7 +135,7 @@ def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | No
 @inventory_option
 @grace_option
 @click.option(
-    "--without-teardown", is_flag=True, help="Leave the machine as it is: it is dead, or somebody else's now."
+    "--without-teardown", is_flag=True, help="Leave the machine as it is, where it is dead or somebody else's now."
 )
 def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bool) -> None:
     """Take a GPU server out of the pool.

@@ -19,11 +19,15 @@ inventory_option = click.option(
     type=click.Path(path_type=Path),
     default=lab_inventory,
     show_default=str(LAB),
-    help="Ansible inventory, folder or file.",
+    help="Read this Ansible inventory, a folder or a file.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 runs_dir_option = click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
+    "--runs-dir",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Keep and look up runs in this folder.",
 )
 _DETAILS = "toolkit.details"
 
@@ -52,13 +56,19 @@ def launcher_options(command: F) -> F:
             type=click.Choice(["ssh", "slurm"]),
             default="ssh",
             show_default=True,
-            help="How nodes are reached; slurm: all GPU servers in one job, each measurement a step of it.",
+            help="Reach the nodes by ssh, or by slurm: all GPU servers in one job, each measurement a step of it.",
         ),
         click.option(
-            "--slurm", default="", metavar="OPTIONS", help="With it: of salloc, as '-p gpu -A project -t 90'."
+            "--slurm",
+            default="",
+            metavar="OPTIONS",
+            help="Pass these options to salloc, with --launcher slurm, as '-p gpu -A project -t 90'.",
         ),
         click.option(
-            "--slurm-wait", type=click.IntRange(1), metavar="MIN", help="How long it may wait.  [default: 10]"
+            "--slurm-wait",
+            type=click.IntRange(1),
+            metavar="MIN",
+            help="Wait at most this long for the job, with --launcher slurm.  [default: 10]",
         ),
     )
     for option in reversed(options):

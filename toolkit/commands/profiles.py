@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
@@ -17,14 +18,14 @@ from validation.profile import Profile, load_profile, profile_names, profile_pat
 from validation.suites import SUITES
 
 
-@click.group(invoke_without_command=True)
+@group(invoke_without_command=True)
 @json_option
 @click.pass_context
 def profiles(context: click.Context, as_json: bool) -> None:
-    """Acceptance profiles: which criteria are owed for which delivery.
+    """List what is owed for which delivery.
 
-    A profile is agreed on with the customer, and chosen by toolkit validate --profile or by the inventory
-    (acceptance_profile).
+    An acceptance profile names the criteria of a delivery. It is agreed on with the customer, and chosen by toolkit
+    validate --profile or by the inventory (acceptance_profile).
 
     \b
     toolkit profiles                       all of them
@@ -38,7 +39,11 @@ def profiles(context: click.Context, as_json: bool) -> None:
 @profiles.command("list")
 @json_option
 def list_profiles(as_json: bool) -> None:
-    """All profiles, with how much of each this release can measure."""
+    """List all profiles, with how much of each this release can measure.
+
+    \b
+    toolkit profiles list --json
+    """
     _list(as_json)
 
 
@@ -71,7 +76,9 @@ def _document(profile: Profile, criteria: Sequence[Criterion]) -> dict[str, obje
 @click.option("--text", "as_text", is_flag=True, help="Print the profile's own file.")
 @json_option
 def show(name: str, as_text: bool, as_json: bool) -> None:
-    """What a profile owes and leaves out; a file of one's own is checked at the same time.
+    """Show what a profile owes and leaves out.
+
+    A file of your own is checked at the same time.
 
     \b
     toolkit profiles show elastic

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkit import acceptance, campaigns, rundir, traces
+from toolkit.command_class import command
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
 from toolkit.ending import print_ending
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.loudness import progress
 from toolkit.report_branding import take_branding
 from validation.counting import number_of
 from validation.runfiles import VERDICT, RunFiles
@@ -27,21 +29,22 @@ ALL_JOBS = ""
 """`--trace` without the name of a job."""
 
 
-@click.command(epilog=epilogue("report"))
+@command(epilog=epilogue("report"))
 @click.argument("names", nargs=-1, metavar="[RUN]...")
-@click.option("--campaign", is_flag=True, help="One page of several runs of a site, each over its own fabric.")
+@click.option("--campaign", is_flag=True, help="Write one page of several runs of a site, each over its own fabric.")
 @format_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FOLDER",
-    help="Write there; with --trace, a file.  [default: into the run; a campaign: a folder beside the runs]",
+    help="Write into this folder; with --trace, into this file.  [default: the run; of a campaign, a folder "
+    "beside the runs]",
 )
 @click.option(
     "--branding",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="report.yml (customer, logo, language), copied into the run first.",
+    help="Copy this report.yml (customer, logo, language) into the run first.",
 )
 @click.option(
     "--trace",
@@ -63,12 +66,12 @@ def report(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    """Write the report of a run (default: the newest) and print where it is.
+    """Write the report of a run.
 
-    report.html is one file that needs no network, report.pdf the same for paper, report.json all of it for programs,
-    junit.xml for continuous integration, metrics.prom for Prometheus. A run that was interrupted is judged as it
-    stands, which makes it INCOMPLETE. Nothing is written into a signed run: its report is named as it stands, and --out
-    writes it anew elsewhere.
+    Without RUN it is the newest. Prints where the files are: report.html is one file that needs no network, report.pdf
+    the same for paper, report.json all of it for programs, junit.xml for continuous integration, metrics.prom for
+    Prometheus. A run that was interrupted is judged as it stands, which makes it INCOMPLETE. Nothing is written into a
+    signed run: its report is named as it stands, and --out writes it anew elsewhere.
 
     \b
     toolkit report
@@ -109,7 +112,7 @@ def report(
     else:
         with rundir.lock(run_dir):
             verdict = acceptance.judge_run(run)
-        click.echo("this run was never judged; judging it now", err=True)
+        progress("this run was never judged; judging it now")
     if out is None and is_signed(run_dir):
         written = acceptance.signed_report(run, formats, formats != FORMATS)
     else:

@@ -15,6 +15,7 @@ from typing import Literal, NoReturn
 
 import click
 
+from toolkit.command_class import command
 from toolkit.commands.lease_shared import make_request, omit, request_options, say
 from toolkit.commands.lease_static import endpoint_text
 from toolkit.exits import epilogue
@@ -110,11 +111,19 @@ def ready() -> None:
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
-@click.command(context_settings={"allow_interspersed_args": False}, epilog=epilogue("run"))
+FRONT = (
+    "--gpus", "--part", "--memory", "--servers", "--time", "--lease", "--where", "--sync", "--image",
+)  # fmt: skip
+"""What --help shows; --help-all shows all options."""
+
+
+@command(context_settings={"allow_interspersed_args": False}, epilog=epilogue("run"), front=FRONT)
 @request_options
 @click.option("--lease", type=click.IntRange(min=1), help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
-@click.option("--signal", "signal_name", help="What the program is sent before its lease ends early.  [default: TERM]")
+@click.option(
+    "--signal", "signal_name", help="Send the program this signal before its lease ends early.  [default: TERM]"
+)
 @click.option(
     "--where",
     type=click.Choice(["auto", "client", "server"]),
@@ -122,27 +131,28 @@ def ready() -> None:
     show_default=True,
     help="Run PROGRAM here (client), by an engine that brings the GPUs, or on the GPU server itself (server).",
 )
-@click.option("--folder", help="On the server: PROGRAM's folder there.  [default: this one, which both have]")
-@click.option("--sync", help="On the server: copy this folder there, run PROGRAM in it, and copy it back.")
-@click.option("-t", "--terminal", is_flag=True, help="On the server: give PROGRAM a terminal.")
+@click.option("--folder", help="Run PROGRAM in this folder, on the server.  [default: this one, which both have]")
+@click.option("--sync", help="Copy this folder to the server, run PROGRAM in it, and copy it back.")
+@click.option("-t", "--terminal", is_flag=True, help="Give PROGRAM a terminal, on the server.")
 @click.option(
     "--start",
     type=click.Choice(["server", "gpu", "once"]),
-    help="On the server: one PROGRAM on each server, one for each GPU, or one, which starts the others.  "
-    "[default: server]",
+    help="Start PROGRAM on each server, for each GPU, or once, where it starts the others.  [default: server]",
 )
-@click.option("--label", is_flag=True, help="On the server, of several processes: each line begins with whose it is.")
+@click.option("--label", is_flag=True, help="Begin each line with the process that prints it, on the server.")
 @click.option(
-    "--mpi", help="On the server: Slurm starts PROGRAM as ranks of this kind of MPI (pmix, pmi2); --start gpu."
+    "--mpi", help="Start PROGRAM by Slurm as ranks of this kind of MPI (pmix, pmi2), on the server; means --start gpu."
 )
 @click.option("--image", help="Run PROGRAM in a container of this image, with the leased GPUs.")
-@click.option("-e", "--env", "variables", multiple=True, help="A variable of yours that goes into the container.")
+@click.option(
+    "-e", "--env", "variables", multiple=True, help="Take this variable of yours into the container. Repeatable."
+)
 @click.option(
     "--driver-api",
     is_flag=True,
-    help="PROGRAM needs the CUDA driver API alone (as Numba does), and not the runtime (as PyTorch does).",
+    help="State that PROGRAM needs the CUDA driver API alone (as Numba does), not the runtime (as PyTorch does).",
 )
-@click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; it counts as --driver-api.")
+@click.option("--no-kernels", is_flag=True, help="State that PROGRAM launches no kernels; it counts as --driver-api.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     count: int,
@@ -168,18 +178,23 @@ def run(
     no_kernels: bool,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM with GPUs of the pool, here or on their server: ask, wait, run, give back.
+    """Run a program with GPUs of the pool.
+
+    Asks for the GPUs, waits for them, runs PROGRAM here or on their server, and gives them back.
 
     \b
     toolkit run -- python train.py                       one whole GPU
     toolkit run --gpus 2 --part 0.5 -- python train.py   two devices, half a GPU each
-    toolkit run -n 2 -p 0.5 --apart -- …                 the same, each on a GPU of its own
     toolkit run --memory 4096 -- python serve.py         as large a part as holds 4096 MiB
     toolkit run --time 90m -- python train.py            at most 90 minutes
     toolkit run --where server -- python x.py            on the GPU server, in this folder, which both have
     toolkit run --sync . -- python x.py                  there, in a copy of this folder, which comes back
     toolkit run --gpus 16 -- torchrun train.py           on as many servers as it takes, once on each
     toolkit run --lease 42 -- python train.py            on a lease that is there
+    \f
+
+    \b
+    toolkit run -n 2 -p 0.5 --apart -- …                 two halves, each on a GPU of its own
     toolkit run --signal USR1 -- python train.py         when GPUs are taken back: SIGUSR1, then the pool's grace
     """
     chosen = running.parse_signal(signal_name) if signal_name is not None else None

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toolkit import runs as listing
+from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 from toolkit.progress import make_console
@@ -17,14 +18,15 @@ from toolkit.progress import make_console
 SCHEMA = "elastic-ai/runs/1"
 
 
-@click.command(epilog=epilogue("runs"))
+@command(epilog=epilogue("runs"))
 @json_option
 @runs_dir_option
 def runs(as_json: bool, runs_dir: Path) -> None:
-    """List the runs of a folder, the newest first: when, over which fabric, with which outcome, signed by whom.
+    """List runs with their outcome and signatures.
 
-    The names are those in the run's signatures, which are not checked here; toolkit verify checks them. A run that
-    was interrupted is "not judged": toolkit validate --resume RUN goes on with it, toolkit report RUN judges it.
+    The newest comes first, with its time, fabric, outcome and signers. The names are those in the run's signatures,
+    which are not checked here; toolkit verify checks them. A run that was interrupted is "not judged": toolkit validate
+    --resume RUN goes on with it, toolkit report RUN judges it.
 
     \b
     toolkit runs

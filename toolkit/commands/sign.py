@@ -9,14 +9,18 @@ from pathlib import Path
 import click
 
 from toolkit import prepare_signing, rundir
+from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
+from toolkit.loudness import progress
 
 
-@click.command(epilog=epilogue("sign"))
+@command(epilog=epilogue("sign"))
 @click.argument("run", required=False)
-@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="OpenSSH key to sign with.")
-@click.option("--as", "who", required=True, metavar='"NAME, COMPANY"', help="Who signs.")
+@click.option(
+    "--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="Sign with this OpenSSH key."
+)
+@click.option("--as", "who", required=True, metavar='"NAME, COMPANY"', help="Name who signs.")
 @click.option(
     "--allow",
     "allowed",
@@ -27,12 +31,12 @@ from toolkit.exits import epilogue
 @json_option
 @runs_dir_option
 def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
-    """Sign a run (default: the newest), as what it was judged to be.
+    """Sign a run with an SSH key.
 
-    The first signer's report is written anew, every file of the run is listed with its hash in MANIFEST.sha256, and a
-    statement about that is signed. Who signs later signs the same manifest; where a file changed, nobody can any more.
-    A rehearsal can be signed as a rehearsal only, an incomplete run as incomplete. From the first signature on nothing
-    is written into the run.
+    It is signed as what it was judged to be. Without RUN it is the newest. The first signer's report is written anew,
+    every file of the run is listed with its hash in MANIFEST.sha256, and a statement about that is signed. Who signs
+    later signs the same manifest; where a file changed, nobody can any more. A rehearsal can be signed as a rehearsal
+    only, an incomplete run as incomplete. From the first signature on nothing is written into the run.
 
     FILE is a private key (its passphrase is asked for on the terminal), or a public key whose private half is in
     ssh-agent or on a security key.
@@ -49,7 +53,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     name, company = signer(who)
     found = ssh.read_key(key.expanduser())
     with rundir.lock(run_dir):
-        prepare_signing.complete(run_dir, lambda words: click.echo(words, err=True))
+        prepare_signing.complete(run_dir, progress)
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
         signed = sign_run(run_dir, key.expanduser(), name, company, allowed)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from toolkit.command_class import command
 from toolkit.commands.deploy import carry_out, found_inventory, refuse_questions
 from toolkit.deploy import running
 from toolkit.errors import UsageFault
@@ -19,12 +20,15 @@ from validation.project import ROOT
 PLAYBOOK = "playbooks/teardown.yml"
 
 
-@click.command(epilog=epilogue("teardown"))
+@command(epilog=epilogue("teardown"))
 @click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help=f"Ansible inventory, folder or file.  [default: {LAB}]"
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    help=f"Read this Ansible inventory, a folder or a file.  [default: {LAB}]",
 )
 @click.option(
-    "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
+    "--limit", metavar="NODES", help="Take back only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
 @click.option(
     "--check",
@@ -44,12 +48,13 @@ def teardown(
     as_json: bool,
     ansible_options: tuple[str, ...],
 ) -> None:
-    """Undo a deployment: playbooks/teardown.yml, by ansible-runner.
+    """Undo a deployment.
 
-    Takes back what the roles of site.yml did, stage by stage in reverse order: packages, files, services, firewall
-    rules. Nothing else on the nodes is touched, and no node reboots. Leases and jobs of the pool end, so release them
-    first. Before a real site is taken back you are asked; a script gives --yes. Safe to run again: Ctrl-C stops
-    Ansible, and the same command goes on. What stands after -- goes to ansible-playbook.
+    Runs playbooks/teardown.yml by ansible-runner. Takes back what the roles of site.yml did, stage by stage in reverse
+    order: packages, files, services, firewall rules. Nothing else on the nodes is touched, and no node reboots. Leases
+    and jobs of the pool end, so release them first. Before a real site is taken back you are asked; a script gives
+    --yes. Safe to run again: Ctrl-C stops Ansible, and the same command goes on. What follows -- goes to
+    ansible-playbook.
 
     \b
     toolkit teardown                                 the virtual lab

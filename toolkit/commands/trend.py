@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit import rundir
+from toolkit.command_class import command
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
@@ -16,26 +17,26 @@ from toolkit.exits import Exit, epilogue
 OVERDUE_HOURS = 192
 
 
-@click.command(epilog=epilogue("trend"))
+@command(epilog=epilogue("trend"))
 @click.argument("names", nargs=-1, metavar="[RUN]...")
 @format_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write there.  [default: a folder beside the runs, named by the newest of them]",
+    help="Write into this folder.  [default: a folder beside the runs, named by the newest of them]",
 )
 @click.option(
     "--metrics",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="How the newest run ended and what drifted, for node-exporter's textfile collector (FILE.prom).",
+    help="Write how the newest run ended and what drifted, for node-exporter's textfile collector (FILE.prom).",
 )
 @click.option(
     "--overdue-hours",
     type=click.IntRange(min=1),
     metavar="HOURS",
-    help="With --metrics: age from which the newest run is overdue.  [default: 192, a week and a day]",
+    help="Call the newest run overdue from this age on, with --metrics.  [default: 192, a week and a day]",
 )
 @json_option
 @runs_dir_option
@@ -48,7 +49,9 @@ def trend(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    """How a site's figures went over its runs (default: all of the newest run's site and fabric): a page with charts.
+    """Show how the figures of a site change over time.
+
+    Writes a page with charts of these runs, or of all runs of the newest run's site and fabric.
 
     Nothing is judged by a bound. Each figure is held against its own past: the newest run against those before it, and
     from eight runs on the slope over all of them, which finds what creeps too slowly for any single step. Corrected for

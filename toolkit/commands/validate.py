@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from toolkit import acceptance, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement, up_front
 from toolkit.baselines import measured_by, with_baseline
+from toolkit.command_class import command
 from toolkit.commands.formats import format_option
 from toolkit.commands.options import details_option, inventory_option, launcher_options, runs_dir_option
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
@@ -25,6 +26,7 @@ from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import OVER_TCP, choose_fabric, trains_over_tcp, without_rdma
 from toolkit.inventory import Site, read_site
+from toolkit.loudness import progress
 from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
 from toolkit.slurm_job import SlurmJob
@@ -37,77 +39,90 @@ from validation.runfiles import RunFiles
 from validation.suites import DEFAULT, SUITES, WITHOUT, make_plan
 from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
+FRONT = (
+    "--fabric", "--inventory", "--profile", "--suite", "--here", "--resume", "--dry-run", "--format", "--json",
+)  # fmt: skip
+"""What --help shows; --help-all shows all options."""
 
-@click.command(epilog=epilogue("validate"))
+
+@command(epilog=epilogue("validate"), front=FRONT)
 @click.option(
     "--fabric",
     "fabric_name",
     metavar="NAME[,NAME...]",
-    help="The network under test; toolkit fabrics lists them. Several: one run each, then a page of all.  "
-    "[default: the inventory's]",
+    help="Measure over this network; toolkit fabrics lists them. Several give one run each, then a page of all. "
+    " [default: the inventory's]",
 )
 @inventory_option
-@click.option("--here", is_flag=True, help="This machine by itself, as this user: no inventory, no ssh, nothing owed.")
-@click.option("--quick", is_flag=True, help="With --here: each measurement at its shortest.")
-@click.option("--anyway", is_flag=True, help="With --here: measure GPUs that somebody works on, too.")
 @click.option(
-    "--minutes", type=click.IntRange(1, MOST_MINUTES), help=f"Of load with --suite burn-in.  [default: {MINUTES}]"
+    "--here", is_flag=True, help="Measure this machine by itself, as this user: no inventory, no ssh, nothing owed."
+)
+@click.option("--quick", is_flag=True, help="Take each measurement at its shortest, with --here.")
+@click.option("--anyway", is_flag=True, help="Measure GPUs that somebody works on too, with --here.")
+@click.option(
+    "--minutes",
+    type=click.IntRange(1, MOST_MINUTES),
+    help=f"Load for so many minutes, with --suite burn-in.  [default: {MINUTES}]",
 )
 @click.option(
-    "--hours", type=click.IntRange(1, MOST_MINUTES // 60), help="The same in hours: 8, 24, 72 and 168 are usual."
+    "--hours",
+    type=click.IntRange(1, MOST_MINUTES // 60),
+    help="Load for so many hours, with --suite burn-in; 8, 24, 72 and 168 are usual.",
 )
 @click.option(
     "--soak",
     type=click.Choice(list(SOAK_HOURS)),
     is_flag=False,
     flag_value=next(iter(SOAK_HOURS)),
-    help="Suite burn-in for a night, a day, three or a week: GPUs and fabric at once.  [--soak alone: 8h]",
+    help="Run suite burn-in for a night, a day, three or a week, GPUs and fabric at once.  [--soak alone: 8h]",
 )
 @click.option(
     "--suite",
     "suites",
     multiple=True,
     metavar="NAME",
-    help=f"{', '.join(SUITES)}; repeatable.  [default: the profile's, else {', '.join(DEFAULT)}]",
+    help=f"Measure this suite; repeatable. There are: {', '.join(SUITES)}.  [default: the profile's, else "
+    f"{', '.join(DEFAULT)}]",
 )
 @click.option(
     "--profile",
     metavar="NAME|FILE",
-    help="What is owed for this delivery; toolkit profiles lists them.  [default: acceptance_profile of the inventory, "
-    "else everything]",
+    help="Judge by what is owed for this delivery; toolkit profiles lists them.  [default: acceptance_profile "
+    "of the inventory, else everything]",
 )
 @click.option(
     "--waivers",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Who accepted what does not pass.  [default: waivers.yml beside the inventory, if there]",
+    help="Lift failures that somebody accepted in this file.  [default: waivers.yml beside the inventory, if there]",
 )
 @click.option(
     "--branding",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="report.yml: customer, logo, language, own text.  [default: report.yml beside the inventory, if there]",
+    help="Take customer, logo, language and own text from this report.yml.  [default: report.yml beside the "
+    "inventory, if there]",
 )
 @click.option(
     "--baseline",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="What earlier runs reached, as bounds beside the criteria's: toolkit baseline.  [default: baseline.yml beside "
-    "the inventory, if there]",
+    help="Add bounds of earlier runs, as toolkit baseline writes them.  [default: baseline.yml beside the "
+    "inventory, if there]",
 )
 @click.option(
     "--without",
     multiple=True,
     metavar="CRITERION",
-    help="Not measured in this run, as pf.converged, which takes minutes; the verdict says so. Repeatable.",
+    help="Leave out this criterion, as pf.converged, which takes minutes; the verdict says so. Repeatable.",
 )
 @training_options
 @launcher_options
-@click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
-@click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
+@click.option("--resume", metavar="RUN", help="Continue this run; finished measurements are kept.")
+@click.option("--rejudge", metavar="RUN", help="Judge this run again by today's criteria; no node is touched.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and its estimate, and touch no node.")
 @click.option(
-    "--summary", is_flag=True, help="With --dry-run, print rounds and minutes of each kind alone; for large fleets."
+    "--summary", is_flag=True, help="Print rounds and minutes of each kind alone, with --dry-run; for large fleets."
 )
 @format_option(none=True)
 @details_option
@@ -142,32 +157,38 @@ def validate(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    """Measure the nodes of an inventory and judge them by a fabric's bounds.
+    """Measure a site, judge it, and write the report.
 
     The plan is written before anything runs, every result as soon as it is there, and nothing passes that was not
     measured. Virtual nodes give a REHEARSAL, never an acceptance.
 
     \b
-    toolkit validate --fabric tcp10                       the virtual lab
-    toolkit validate --fabric roce40 -i inventories/site  a site
-    toolkit validate --fabric roce40 -i inventories/site --profile network   what was agreed on
-    toolkit validate --fabric tcp10 --suite transport     only the network
-    toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
+    toolkit validate --fabric tcp10                 the virtual lab
+    toolkit validate --fabric roce40 -i inventories/site --profile network
+    toolkit validate --fabric tcp10 --suite transport    only the network
+    toolkit validate --fabric tcp10,roce40          two runs, and a page with both
+    toolkit validate --fabric tcp10 --dry-run       what, and how long it takes
+    toolkit validate --resume RUN                   after an interruption
+    toolkit validate --here                         this machine, no inventory
+    \f
+
+    \b
+    toolkit validate --fabric tcp10 --suite remoting         GPUs over the network; wants the GPU servers to itself
     toolkit validate --suite training --models resnet50,vgg16 --batch 64,128 --gpus 1,8,16
-    toolkit validate --suite training --long --data /data/imagenet --checkpoints /data/ckpt   the long test, hours
-    toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
-    toolkit validate --fabric roce400 -i fleet --dry-run --summary  the same in a few lines, of thousands of nodes
-    toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
-    toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
-    toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
-    toolkit validate --fabric roce40 -i inventories/site --baseline good.yml  no worse than its own good runs
+    toolkit validate --suite training --long --data /data/imagenet --checkpoints /data/ckpt
+    toolkit validate --fabric roce400 -i fleet --dry-run --summary   a few lines, of thousands of nodes
+    toolkit validate --rejudge RUN --waivers waivers.yml     after the customer has decided
+    toolkit validate --fabric roce40 -i inventories/site --baseline good.yml
     toolkit validate --fabric tcp10 --json | jq .sign_off
-    toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
-    toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
-    toolkit validate --fabric tcp10 --soak 24h            all GPUs of a site and its fabric for a day
-    toolkit validate --fabric roce100 --launcher slurm --slurm='-p gpu'  its servers in one job
-    toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
-    toolkit validate --here --suite remoting              its GPU natively, and over links that it makes on itself
+    toolkit validate --fabric tcp10 --format json            no PDF, which takes ten seconds, and no page
+    toolkit validate --here --suite burn-in --minutes 60     its GPUs under load for an hour
+    toolkit validate --fabric tcp10 --soak 24h               all GPUs of a site and its fabric for a day
+    toolkit validate --fabric roce100 --launcher slurm --slurm='-p gpu'
+    toolkit validate --here --suite remoting                 its GPU natively, and over links made on itself
+
+    The long test trains by the schedule of the reference architecture and predicts its hours first. A checkpoint is
+    written about every ten minutes and after each epoch: the same command, or --resume RUN, goes on from there. Its
+    folders have to be volumes of the training container: docs/how-to/training-long.md.
     """
     if here or quick or anyway:
         _refuse_with_here(ctx, here, quick)
@@ -356,7 +377,7 @@ def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob 
     with rundir.lock(run_dir):
         try:
             if not acceptance.go_on(run_dir, measure, None if job is None else job.make):
-                click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
+                progress(f"{run_dir}: every measurement is finished; judging")
         except acceptance.Interrupted:
             interrupted(run_dir)
         _finish(run_dir, formats, as_json)

@@ -6,12 +6,11 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-import click
-
 from toolkit.agreement import Agreement
 from toolkit.commands.validate_shared import Asked
 from toolkit.errors import UsageFault
 from toolkit.here import node_name, said, said_of_links, topology_here, with_engine
+from toolkit.loudness import progress
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import no_fabric
 from validation.model import Scalar, Topology
@@ -26,7 +25,7 @@ def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False, minutes
         topology = with_engine(topology)
         lines[-1:-1] = said_of_links(topology)
     for line in lines:
-        click.echo(line, err=True)
+        progress(line)
     loaded, sources = no_fabric(), read_criteria()
     options: dict[str, Scalar] = {name: 1 for name, given in (("quick", quick), ("anyway", anyway)) if given}
     options |= {} if minutes is None else {"minutes": minutes}

@@ -12,6 +12,7 @@ from toolkit import acceptance, campaigns, rundir
 from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
 from toolkit.ending import print_campaign
 from toolkit.errors import UsageFault
+from toolkit.loudness import progress
 from validation.execute import Launcher
 from validation.model import VerdictDoc
 from validation.runfiles import RunFiles
@@ -27,7 +28,7 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
     said: list[dict[str, object]] = []
     done: list[tuple[Path, VerdictDoc]] = []
     for number, asked in enumerate(several, 1):
-        click.echo(f"fabric {asked.name}, {number} of {len(several)}", err=True)
+        progress(f"fabric {asked.name}, {number} of {len(several)}")
         try:
             run_dir = measured(asked, runs_dir)
             with rundir.lock(run_dir):

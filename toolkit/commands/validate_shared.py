@@ -18,6 +18,7 @@ from toolkit.ending import print_ending
 from toolkit.exits import Exit
 from toolkit.inventory_record import InventoryRecord
 from toolkit.looking_on import looking_on
+from toolkit.loudness import progress, progress_stream
 from toolkit.progress import make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
@@ -85,7 +86,7 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
             )  # fmt: skip
             take_branding(asked.branding, run_dir)
             begun(run_dir)
-            click.echo(f"run: {run_dir}", err=True)
+            progress(f"run: {run_dir}")
             await measure(launcher, run_dir, topology, named)
 
     try:
@@ -124,7 +125,7 @@ async def measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: P
     """Measure what is missing of the run's plan, with progress on stderr."""
     import validation.report  # noqa: F401  (what the report needs is missed before anything is measured)
 
-    progress = make_progress(sys.stderr)
+    progress = make_progress(progress_stream())
     async with looking_on(launcher, run_dir, plan, progress.said):
         await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
 

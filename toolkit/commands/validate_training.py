@@ -18,24 +18,24 @@ from validation.suites.training_long import EPOCHS, IN_MEMORY, LIMIT_HOURS
 LONG_SUITES = ("preflight", "training")
 
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
-    ("--models", "models", "NAME,...", f"Networks to train: {', '.join(NETWORKS)}.  [default: by the servers]"),
-    ("--batch", "batches", "N,...", "Images per GPU and step.  [default: 128 on GPUs]"),
-    ("--gpus", "gpus", "N,...", "Numbers of GPUs to train on.  [default: 1, those of a server, all]"),
-    ("--dtype", "precisions", "NAME,...", f"Number formats: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else "
-     "fp32]"),
+    ("--models", "models", "NAME,...", f"Train these networks: {', '.join(NETWORKS)}.  [default: by the servers]"),
+    ("--batch", "batches", "N,...", "Take so many images per GPU and step.  [default: 128 on GPUs]"),
+    ("--gpus", "gpus", "N,...", "Train on so many GPUs.  [default: 1, those of a server, all]"),
+    ("--dtype", "precisions", "NAME,...",
+     f"Train in these number formats: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
     ("--images", "images", "DIR", "Train on pictures of this folder beside synthetic images (tn.cpu).  [default: "
      "pictures that the toolkit makes]"),
     ("--framework", "framework", "NAME", f"Train on processors with {' or '.join(FRAMEWORKS)}.  [default: torch]"),
-    ("--tf-cnn-benchmarks", "tf_cnn_benchmarks", "PATH", "Also run tf_cnn_benchmarks.py of the training container."),
+    ("--tf-cnn-benchmarks", "tf_cnn_benchmarks", "PATH", "Run tf_cnn_benchmarks.py of the training container too."),
     ("--data", "data", "DIR", "Run the long test on these pictures, a folder on every GPU server, or on tiny, a small "
      "set that is made there."),
-    ("--checkpoints", "checkpoints", "DIR", "Folder on the GPU servers for the checkpoints of the long test, best one "
-     f"that they share.  [default, of a lab alone: {IN_MEMORY}]"),
+    ("--checkpoints", "checkpoints", "DIR", "Keep the checkpoints of the long test in this folder on the GPU servers, "
+     f"best one that they share.  [default, of a lab alone: {IN_MEMORY}]"),
 )  # fmt: skip
 _NUMBERS = (
-    ("--epochs", "epochs", click.IntRange(1, 10_000), f"Epochs of the long test.  [default: {EPOCHS}]"),
-    ("--checkpoint-steps", "checkpoint_steps", click.IntRange(1), "Steps between checkpoints of the long test.  "
-     "[default: ten minutes]"),
+    ("--epochs", "epochs", click.IntRange(1, 10_000), f"Run the long test for so many epochs.  [default: {EPOCHS}]"),
+    ("--checkpoint-steps", "checkpoint_steps", click.IntRange(1),
+     "Write a checkpoint of the long test every so many steps.  [default: ten minutes]"),
     ("--limit-hours", "limit_hours", click.IntRange(1, 8760), f"End the long test after that.  [default: "
      f"{LIMIT_HOURS}]"),
 )  # fmt: skip

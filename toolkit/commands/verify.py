@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkit import rundir
+from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -24,23 +25,25 @@ _WIDE = 2000
 _CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE}
 
 
-@click.command(epilog=epilogue("verify"))
+@command(epilog=epilogue("verify"))
 @click.argument("path", required=False, type=click.Path(path_type=Path), metavar="BUNDLE|RUN")
 @click.option(
     "--allowed-signers",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Accepted keys: a file in OpenSSH's format ALLOWED SIGNERS (man ssh-keygen).",
+    help="Accept the keys of this file, in OpenSSH's format ALLOWED SIGNERS (man ssh-keygen).",
 )
 @click.option(
     "--rules",
     metavar="SHA256",
-    help="These rules, no release's (criteria, fabric, profile, ...), were agreed on: their hash, by the report.",
+    help="Accept these rules, which are of no release: their hash, as the report prints it.",
 )
 @json_option
 @runs_dir_option
 def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, as_json: bool, runs_dir: Path) -> None:
-    """Check a bundle, or a run (default: the newest): files, verdict, report, rules, signatures.
+    """Verify a run or bundle and its signatures.
+
+    Checks files, verdict, report, rules and signatures. Without a name it is the newest run.
 
     Each file that changed, is missing or was added is named. The verdict is judged once more from the results, the
     report made once more and compared. Where rules are not a release's, that is said, and so is what cannot be checked

@@ -13,6 +13,7 @@ from toolkit import acceptance, prepare_signing, rundir
 from toolkit.agreement import Agreement
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured
 from toolkit.inventory import Site
+from toolkit.loudness import progress
 from validation.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric
@@ -115,7 +116,7 @@ def signed(run_dir: Path, key: Path, who: str) -> str:
 
     name, company = signer(who)
     with rundir.lock(run_dir):
-        prepare_signing.complete(run_dir, lambda words: click.echo(words, err=True))
+        prepare_signing.complete(run_dir, progress)
         statement = sign_run(run_dir, key, name, company).statement
     return f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}"
 

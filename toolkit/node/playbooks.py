@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from toolkit.deploy.site_state import Estimate, SiteState
 from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
 from toolkit.exits import Exit
+from toolkit.loudness import progress, progress_stream
 from validation import project
 from validation.errors import ToolkitError
 
@@ -37,14 +37,14 @@ def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[
     state = SiteState(job.inventory)
     with state.locked():
         log, began = state.new_log(), record.utc_now()
-        click.echo(f"log: {log}", err=True)
+        progress(f"log: {log}")
         with log.open("x", encoding="utf-8") as handle:
             watch = DeployWatch(read_stages(path))
-            progress = make_progress(sys.stderr, watch, Estimate(None))
+            display = make_progress(progress_stream(), watch, Estimate(None))
             try:
-                status, by = running.run(job, watch, Estimate(None), progress, handle, state.room)
+                status, by = running.run(job, watch, Estimate(None), display, handle, state.room)
             finally:
-                progress.close()
+                display.close()
             end = outcome.ending(job, watch, status, by is not None)
             handle.write("\n".join(("", *end.lines, end.error, "")))
         if watch.nodes and playbook == SITE:

@@ -1,0 +1,306 @@
+"""Every command of the toolkit, every option of it: help, words, and what all of them have in common."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from toolkit import command_table, loudness
+from toolkit.cli import cli
+from toolkit.command_class import _WORDS, Command, Group
+from toolkit.exits import ANY, MEANINGS
+
+SCREEN, WIDE = 50, 80
+FUTURE = {
+    "Site": ("switch",),
+    "Hand over": ("witness", "support"),
+    "Use GPUs": ("images", "jupyter", "ssh", "logs", "attach"),
+    "Day two": ("upgrade", "rollback", "mirror", "backup", "restore", "status"),
+}
+"""Commands that are to come; there has to be room for them."""
+NO_VERBS = {
+    *("a", "all", "also", "an", "as", "at", "but", "by", "each", "every", "folder", "for", "from", "how", "in", "it"),
+    *(
+        "its",
+        "number",
+        "of",
+        "on",
+        "once",
+        "only",
+        "or",
+        "that",
+        "the",
+        "their",
+        "these",
+        "this",
+        "those",
+        "to",
+        "what",
+    ),
+    *("when", "where", "which", "who", "whoever", "why", "with", "without"),
+}
+"""Words with which no sentence begins that says what an option does."""
+
+
+def _tree(command: click.Command, ctx: click.Context, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            below = command.get_command(ctx, name)
+            assert below is not None, name
+            yield from _tree(below, click.Context(below, parent=ctx, info_name=name), (*path, name))
+
+
+@cache
+def tree() -> dict[str, click.Command]:
+    """Path -> command, the program itself by ""."""
+    return dict(_tree(cli, click.Context(cli, info_name="toolkit"), ()))
+
+
+PATHS = [path for path in tree() if path]
+LEAVES = [path for path in PATHS if not isinstance(tree()[path], click.Group)]
+FOLDED = [path for path in PATHS if getattr(tree()[path], "front", None) is not None]
+
+
+def toolkit(*words: str, columns: int = WIDE) -> Result:
+    return CliRunner().invoke(cli, words, prog_name="toolkit", env={"COLUMNS": str(columns)})
+
+
+def helped(path: str, word: str = "--help", columns: int = WIDE) -> str:
+    done = toolkit(*path.split(), word, columns=columns)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_all_commands_stand_in_groups_that_a_person_can_look_through() -> None:
+    groups = command_table.COMMANDS
+    assert list(groups) == ["Site", "Measure and judge", "Hand over", "Use GPUs", "Look up", "Lab"]
+    assert all(len(entries) <= 9 for entries in groups.values())
+    shown = helped("")
+    for title, entries in groups.items():
+        rows = [re.search(rf"^({title}|) +{name} +{re.escape(words)}$", shown, re.M) for name, words in entries.items()]
+        assert all(rows), title
+        assert sum(bool(row and row[1]) for row in rows) == 1, "the title stands at one of them"
+
+
+def test_the_table_says_what_each_commands_own_help_says() -> None:
+    for name in command_table.names():
+        assert tree()[name].get_short_help_str(1000).rstrip(".") == command_table.words(name), name
+
+
+@pytest.mark.parametrize("more", [{}, FUTURE], ids=["today", "with what is to come"])
+def test_the_help_of_all_fits_a_screen_and_nothing_is_cut(
+    more: dict[str, tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptions as long as the longest of today."""
+    groups = {title: dict(entries) for title, entries in command_table.COMMANDS.items()}
+    longest = max((words for entries in groups.values() for words in entries.values()), key=len)
+    for title, names in more.items():
+        groups.setdefault(title, {}).update(dict.fromkeys(names, longest))
+    monkeypatch.setattr(command_table, "COMMANDS", groups)
+    assert len(groups) <= 7
+    assert all(len(entries) <= 9 for entries in groups.values())
+    lines = helped("").splitlines()
+    assert len(lines) <= SCREEN
+    assert max(map(len, lines)) <= WIDE
+    assert "..." not in "".join(lines).replace("[ARGS]...", "")
+
+
+def test_the_help_of_all_imports_no_command() -> None:
+    code = (
+        "import sys; from toolkit.cli import cli\n"
+        "try: cli.main(['--help'], prog_name='toolkit')\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name.startswith(('toolkit.commands.', 'rich', 'pydantic', 'yaml'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "validate" in done.stdout
+
+
+def test_the_first_page_has_no_exit_codes_of_a_command() -> None:
+    assert "Exit codes" not in helped("")
+    assert "criterion failed" not in helped("")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_help_fits_a_screen(path: str) -> None:
+    lines = helped(path).splitlines()
+    assert len(lines) <= SCREEN, "\n".join(lines)
+    assert max(map(len, lines)) <= WIDE, max(lines, key=len)
+    _, _, rows = "\n".join(lines).partition("Options:")
+    assert not re.search(r"[a-z]\.\.\.$", rows, re.M), "cut"
+    narrow = helped(path, columns=40).splitlines()
+    assert [one for one in narrow if len(one) > 40 and max(map(len, _WORDS.findall(one))) < 18] == [], "no long word"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_command_has_the_common_options_and_short_help_is_the_help(path: str) -> None:
+    command = tree()[path]
+    assert isinstance(command, (Command, Group))
+    given = helped(path)
+    assert helped(path, "-h") == given
+    for option in ("-q, --quiet", "-v, --verbose", "-h, --help"):
+        assert option in given
+
+
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_has_an_example_of_itself(path: str) -> None:
+    usage, _, rest = helped(path).partition("Options:")
+    assert f"toolkit {path}" in usage.split("\n", 1)[1], rest
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_option_is_explained_in_a_sentence(path: str) -> None:
+    for param in tree()[path].params:
+        if not isinstance(param, click.Option):
+            continue
+        sentence = re.sub(r" *\[[^\[]*\]$", "", param.help or "")
+        first = sentence.split(" ")[0]
+        assert re.match(r"[A-Z]", sentence), (param.opts, sentence)
+        assert sentence.endswith("."), (param.opts, sentence)
+        assert len(sentence.split()) > 2, (param.opts, sentence)
+        assert first.strip(",:").lower() not in NO_VERBS, (param.opts, sentence)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_short_option_has_a_long_one(path: str) -> None:
+    for param in tree()[path].params:
+        if isinstance(param, click.Option):
+            assert any(name.startswith("--") for name in param.opts), param.opts
+
+
+@pytest.mark.parametrize("path", FOLDED)
+def test_what_is_left_out_of_a_help_comes_with_help_all(path: str) -> None:
+    short, whole = helped(path), helped(path, "--help-all")
+    assert "--help-all" in short
+    for param in tree()[path].params:
+        if isinstance(param, click.Option) and not param.hidden:
+            assert param.opts[-1] in whole
+    assert len(whole.splitlines()) > len(short.splitlines())
+    if path in MEANINGS:
+        for code, text in {**MEANINGS[path], **ANY}.items():
+            assert f"{int(code)} " in " ".join(short.split("Exit codes:")[1].split())
+            assert " ".join(text.split()) in " ".join(whole.split())
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path in MEANINGS])
+def test_a_command_tells_its_own_exit_codes_and_no_others(path: str) -> None:
+    told = " ".join(helped(path).split("Exit codes:")[1].split())
+    assert {*map(int, re.findall(r"(?:^|; )(\d+) ", told))} >= {*map(int, MEANINGS[path]), *map(int, ANY)}
+    for code, text in MEANINGS[path].items():
+        assert f"{int(code)} {re.split('[;,:(]', text)[0].strip()}" in told
+
+
+def test_one_thing_has_one_word() -> None:
+    """What would be done is `--dry-run` everywhere, a time is `--time`, the runs are in `--runs-dir`."""
+    options = {name for path in PATHS for p in tree()[path].params if isinstance(p, click.Option) for name in p.opts}
+    assert not options & {"--plan", "--plan-only", "--what-if", "--no-act"}
+    with_check = [path for path in PATHS if any("--check" in p.opts for p in tree()[path].params)]
+    assert with_check, "Ansible's word"
+    for path in with_check:
+        assert any({"--check", "--dry-run"} <= set(p.opts) for p in tree()[path].params), path
+    assert not {"reference", "trace", "train"} & set(PATHS)
+
+
+def _typos(word: str) -> list[str]:
+    """A letter twice, and in longer words two letters in each other's place, or one that is missing."""
+    longer = [word[:2] + word[3] + word[2] + word[4:], word[:-2] + word[-1]] if len(word) > 5 else []
+    return [typo for typo in (word + word[-1], word.upper(), *longer) if typo != word]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_misspelt_command_is_refused_with_the_nearest(path: str) -> None:
+    *above, name = path.split()
+    for word in _typos(name):
+        done = toolkit(*above, word)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"did you mean {name}?" in done.stderr
+        assert f"see: {' '.join(('toolkit', *above))} --help" in done.stderr
+
+
+def test_the_typo_of_the_day() -> None:
+    assert (
+        toolkit("vaildate").stderr
+        == "error: there is no command 'vaildate'; did you mean validate? see: toolkit --help\n"
+    )
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_misspelt_option_is_refused_with_the_nearest_in_one_line(path: str) -> None:
+    if tree()[path].context_settings.get("ignore_unknown_options"):
+        pytest.skip("its options may be those of the program that it runs")
+    for param in tree()[path].params:
+        name = max(param.opts, key=len)
+        if not isinstance(param, click.Option) or len(name) < 7:
+            continue
+        done = toolkit(*path.split(), f"{name[:-3]}{name[-2]}{name[-3]}{name[-1]}x")
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "No such option" in done.stderr
+        assert "did you mean --" in done.stderr
+        assert done.stderr.count("\n") == 1
+        assert f"see: toolkit {path} --help" in done.stderr
+
+
+def test_a_misspelt_value_is_refused_with_the_nearest() -> None:
+    for words, near in (
+        (("validate", "--fabric", "tcp10", "--launcher", "slrum"), "did you mean slurm?"),
+        (("run", "--where", "sever", "true"), "did you mean server?"),
+        (("lab", "fault", "set", "gpu2", "slow-lnk"), "did you mean slow-link?"),
+        (("lab", "drill", "--fault", "slow-lnk"), "did you mean slow-link?"),
+        (("lab", "up", "--os", "debain12"), "did you mean debian12?"),
+        (("compare", "a", "b", "--format", "htlm"), "did you mean html?"),
+        (("help", "vaildate"), "did you mean validate?"),
+        (("help", "first-huor"), "did you mean first-hour?"),
+    ):
+        done = toolkit(*words)
+        assert (done.exit_code, near in done.stderr) == (2, True), done.stderr
+
+
+def test_every_choice_offers_the_nearest() -> None:
+    for path in PATHS:
+        for param in tree()[path].params:
+            assert type(param.type) is not click.Choice, (path, param.name)
+
+
+def test_quiet_and_verbose_exclude_each_other_and_last_no_longer_than_their_command() -> None:
+    done = toolkit("fabrics", "-q", "-v")
+    assert (done.exit_code, "exclude each other" in done.stderr) == (2, True)
+    assert toolkit("fabrics", "-v").exit_code == 0
+    assert toolkit("fabrics").stderr == ""
+    assert not loudness.quiet()
+    assert not loudness.verbose()
+
+
+def test_verbose_tells_what_is_read_and_where_an_error_came_from() -> None:
+    plain = toolkit("fabrics", "show", "tcp1")
+    assert "Traceback" not in plain.output
+    for words in (
+        ("-v", "fabrics", "show", "tcp1"),
+        ("fabrics", "-v", "show", "tcp1"),
+        ("fabrics", "show", "tcp1", "-v"),
+    ):
+        told = toolkit(*words)
+        assert told.exit_code == 2
+        assert "Traceback" in told.stderr
+        assert told.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1], "the error stays the last line"
+    read = toolkit("fabrics", "show", "tcp10", "--json", "--verbose")
+    assert re.search(r"reads .*fabrics/tcp10\.yml", read.stderr)
+    assert read.stdout == toolkit("fabrics", "show", "tcp10", "--json").stdout, "answers are the same"
+
+
+def test_help_explains_commands_and_the_first_hour() -> None:
+    assert toolkit("help").output == helped("")
+    assert toolkit("help", "lab", "fault").output == helped("lab fault")
+    hour = toolkit("help", "first-hour").output
+    for words in re.findall(r"^  toolkit (.+?)(?:   .*)?$", hour, re.M):
+        named = [word for word in words.split() if not word.startswith("-")]
+        assert named[0] in command_table.names(), words
+    assert max(map(len, hour.splitlines())) <= 110

@@ -1,0 +1,62 @@
+"""All commands, by what they are for: what `toolkit --help` prints, without importing any of them.
+
+A command NAME is the attribute NAME of `toolkit.commands.NAME`. Its line here is the first sentence of its own help,
+which a test compares. `toolkit --help` fits a screen of 50 lines while there are at most 39 commands.
+"""
+
+from __future__ import annotations
+
+COMMANDS: dict[str, dict[str, str]] = {
+    "Site": {
+        "inventory": "Write an inventory from the nodes, or compare it",
+        "deploy": "Provision the nodes of an inventory",
+        "check": "Check that the nodes are as the toolkit built them",
+        "node": "Add, replace or remove a GPU server of a pool",
+        "teardown": "Undo a deployment",
+    },
+    "Measure and judge": {
+        "validate": "Measure a site, judge it, and write the report",
+        "judge": "Judge a finished run by other rules",
+        "compare": "Compare two runs of a site",
+        "trend": "Show how the figures of a site change over time",
+        "baseline": "Make accepted runs the bounds of later ones",
+        "narrow": "Find the nodes at fault in a job that fails",
+        "runs": "List runs with their outcome and signatures",
+    },
+    "Hand over": {
+        "report": "Write the report of a run",
+        "sign": "Sign a run with an SSH key",
+        "bundle": "Pack a run into one file for the customer",
+        "verify": "Verify a run or bundle and its signatures",
+    },
+    "Use GPUs": {
+        "gpus": "Show the GPUs of the pool and who uses them",
+        "run": "Run a program with GPUs of the pool",
+        "lease": "Keep GPUs for longer than one program",
+    },
+    "Look up": {
+        "fabrics": "List the networks that can be measured",
+        "profiles": "List what is owed for which delivery",
+        "criteria": "List what must hold, with bound and source",
+        "claims": "List the claims of the reference architecture",
+    },
+    "Lab": {
+        "lab": "Build a virtual lab on this machine",
+        "engine": "Build the engine for GPUs over the network",
+    },
+}
+
+HELP = "help"
+"""Explains the others, and stands in no group."""
+HELP_WORDS = "Explain a command, or the first hour"
+START = ("Start here", "lab up · deploy · validate · report (toolkit help first-hour)")
+
+
+def names() -> list[str]:
+    """All commands, in the order of the groups."""
+    return [*(name for group in COMMANDS.values() for name in group), HELP]
+
+
+def words(name: str) -> str:
+    """The line of a command."""
+    return next((group[name] for group in COMMANDS.values() if name in group), HELP_WORDS)
