@@ -1,0 +1,62 @@
+"""What the roles of remoting put on nodes: each module of the project with all that it imports of the project."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+#: The command line of clients, which no program of a server starts.
+OF_CLIENTS = "toolkit/lease/nodecli.py"
+FOLDERS = ("toolkit/lease/*.py", "toolkit/lease/engines/*.py")
+
+
+def _awaited(tree: ast.AST) -> set[ast.AST]:
+    """Imports whose failure is expected: on a node there is no inventory to read."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and any("ImportError" in ast.dump(h.type) for h in node.handlers if h.type):
+            found |= {inner for part in node.body for inner in ast.walk(part)}
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            found |= {inner for part in node.body for inner in ast.walk(part)}
+    return found
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Files of the project that a module imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    awaited = _awaited(tree)
+    for node in ast.walk(tree):
+        if node in awaited:
+            continue
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for name in names:
+            place = Path(*name.split("."))
+            if place.parts[0] in ("toolkit", "validation"):
+                yield from (
+                    str(one) for one in (place.with_suffix(".py"), place / "__init__.py") if (ROOT / one).is_file()
+                )
+
+
+@pytest.mark.parametrize("role", ["remoting_client", "remoting_server"])
+def test_every_module_that_a_node_gets_has_what_it_imports(role: str) -> None:
+    variables = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
+    given = {*variables[f"__{role}_modules"]}
+    given |= {str(path.relative_to(ROOT)) for pattern in FOLDERS for path in ROOT.glob(pattern)}
+    assert not [name for name in given if not (ROOT / name).is_file()]
+    lacks = {
+        f"{name} imports {other}"
+        for name in sorted(given)
+        if name.endswith(".py") and (role == "remoting_client" or name != OF_CLIENTS)
+        for other in imported(ROOT / name)
+        if other not in given
+    }
+    assert sorted(lacks) == []
