@@ -83,6 +83,11 @@ def release(version: str, day: datetime.date, root: Path = ROOT) -> str:
     return section
 
 
+def today() -> datetime.date:
+    """In UTC."""
+    return datetime.datetime.now(datetime.timezone.utc).date()
+
+
 def main() -> int:
     """Do one of the three."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
@@ -90,8 +95,7 @@ def main() -> int:
     one.add_argument("--check", action="store_true", help="name each fragment that is wrong; exit status 1 when one is")
     one.add_argument("--draft", action="store_true", help="print the section of the next release")
     one.add_argument("--release", metavar="VERSION", help="write the section of a release and remove the fragments")
-    today = datetime.datetime.now(datetime.timezone.utc).date()
-    parser.add_argument("--date", type=datetime.date.fromisoformat, default=today, help="YYYY-MM-DD (default: today)")
+    parser.add_argument("--date", type=datetime.date.fromisoformat, default=today(), help="YYYY-MM-DD (default: today)")
     asked = parser.parse_args()
     try:
         if asked.release:
