@@ -123,7 +123,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "runs": {
-        Exit.OK: "the runs were listed, whatever their verdicts are; a damaged one is a row that says so",
+        Exit.OK: "the runs were listed, whatever their verdicts are; a damaged one is a row that names the fault",
         Exit.USAGE: _USAGE,
         Exit.INTERRUPTED: _INTERRUPTED,
     },
@@ -148,7 +148,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     "node": {
         Exit.OK: "the node is in the pool and takes leases, or has left it",
         Exit.FAILED: "the node failed its acceptance and stays drained, or a playbook failed on a node",
-        Exit.USAGE: f"{_USAGE}; what was refused before anything was changed says so",
+        Exit.USAGE: f"{_USAGE}; a refusal before anything was changed is reported as such",
         Exit.INCOMPLETE: "the node was provisioned, stays drained, and waits for a reboot; then run the same command",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },

@@ -201,7 +201,7 @@ def file_trouble(gpus: int | None = None, dev: Path | None = None) -> str:
         )
     closed = [str(node) for node in (*nodes, uvm) if not os.access(node, os.R_OK | os.W_OK)]
     if closed:
-        return f"this user may not open {', '.join(closed)}; run as one who may, or correct their rights"
+        return f"this user cannot open {', '.join(closed)}; run as a user who can, or correct the permissions"
     return ""
 
 

@@ -220,7 +220,7 @@ def broken(folder: Path, how: str) -> Path:
     [
         ("return 18;", "library and kernel module of the driver are of different versions: load the installed module"),
         ("return 9;", "the kernel module of the driver is not loaded: modprobe nvidia"),
-        ("return 4;", "this user may not open the device files"),
+        ("return 4;", "this user cannot open the device files"),
         ("return 999;", "NVML error 999; does nvidia-smi work?"),
         ("sleep(60); return 0;", "NVML did not answer within 2 s; look at dmesg"),
         ("abort();", "whoever asks the driver's libraries ends; look at dmesg"),
@@ -273,7 +273,7 @@ def test_a_user_without_rights_is_told_so_by_both_libraries() -> None:
         said = subprocess.run(command, env=environment, cwd="/", user=65534, capture_output=True, text=True, check=True)
     cuda, nvml = map(int, said.stdout.split())
     assert HINTS[cuda] == "may this user open /dev/nvidia*?"
-    assert INIT[nvml].startswith("this user may not open the device files")
+    assert INIT[nvml].startswith("this user cannot open the device files")
 
 
 COMPUTE = """

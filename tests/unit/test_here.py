@@ -70,7 +70,7 @@ def test_the_file_that_cuda_itself_needs_is_looked_at_too(machine: Machine, monk
     """Without it NVML counts the GPUs, and the first call of CUDA ends in error 999."""
     uvm = machine.root / "dev/nvidia-uvm"
     monkeypatch.setattr("toolkit.here.os.access", lambda path, mode: Path(path).name != "nvidia-uvm")
-    assert machine.trouble.startswith(f"this user may not open {uvm};")
+    assert machine.trouble.startswith(f"this user cannot open {uvm};")
     uvm.unlink()
     assert machine.trouble.startswith(f"{uvm} is missing, without which CUDA does not start (error 999): modprobe")
     assert "modprobe nvidia_uvm" in HINTS[999]
@@ -78,7 +78,7 @@ def test_the_file_that_cuda_itself_needs_is_looked_at_too(machine: Machine, monk
 
 def test_device_files_that_this_user_may_not_open_are_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolkit.here.os.access", lambda path, mode: Path(path).name != "nvidia1")
-    assert machine.trouble.startswith(f"this user may not open {machine.root / 'dev/nvidia1'};")
+    assert machine.trouble.startswith(f"this user cannot open {machine.root / 'dev/nvidia1'};")
 
 
 @pytest.mark.parametrize(

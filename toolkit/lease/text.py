@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-EMULATED = "Emulated: host memory stands in for a GPU in a lab."
+EMULATED = "Emulated: host memory in place of a GPU, for a lab."
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -20,7 +20,7 @@ OK, INSUFFICIENT_SIZE = 0, 7  # nvmlReturn_t
 BARRED = {4: "this user has no right to it: look at its device file"}  # NVML_ERROR_NO_PERMISSION
 GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 INIT = {
-    4: "this user may not open the device files (/dev/nvidiactl and its like)",
+    4: "this user cannot open the device files (such as /dev/nvidiactl)",
     9: "the kernel module of the driver is not loaded: modprobe nvidia",
     12: "a library of the driver is missing: install the driver anew",
     18: "library and kernel module of the driver are of different versions: load the installed module, or reboot",
