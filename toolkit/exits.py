@@ -26,7 +26,7 @@ _USAGE = "usage or input error"
 _INTERRUPTED = "interrupted"
 _FIRST = re.compile(r"[;,:]| \(|, which")
 #: What every command can end with, whatever else its codes mean.
-ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of what was to be done or judged"}
+ANY = {Exit.INTERNAL: "an error of the toolkit itself, independent of what was to be done or judged"}
 #: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {

@@ -26,12 +26,12 @@ def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
     """Make accepted runs the bounds of later ones.
 
     The criteria say what is good enough; a baseline says what each pair, port, node and job of this site has shown that
-    it can. Its criteria (bl.*) stand beside the others, never in their place: a link that carried 9.8 Gbit/s in five
+    it can. Its criteria (bl.*) are added to the others and replace none: a link that carried 9.8 Gbit/s in five
     runs and carries 9.5 now still passes its criterion, and fails here. The margin is what the runs differ by: a
     further run of an unchanged site falls behind any of the bounds in one of a hundred cases.
 
-    Only accepted runs become bounds; of a lab, rehearsals that passed, and the file says so. At least two, better five,
-    of one site over one fabric. Nothing is written into the runs.
+    Only accepted runs become bounds; of a lab, rehearsals that passed, and the file states this. At least two,
+    better five, of one site over one fabric. Nothing is written into the runs.
 
     \b
     toolkit baseline RUN1 RUN2 RUN3 --out inventories/site/baseline.yml    found there by toolkit validate

@@ -33,7 +33,7 @@ def claims(context: click.Context, document: str | None, as_json: bool) -> None:
 
     These are what the founding documents say. Each is listed once, with document, section, published figure, what of it
     is inferred, and the criterion that confirms it, or why none can. Bounds and reports point to these claims. Which of
-    them a run confirms stands in its report, annex Conformance.
+    them a run confirms is in its report, annex Conformance.
 
     \b
     toolkit claims                             all of them

@@ -45,7 +45,7 @@ _OPTIONS = (
     click.option("--known-hosts", type=_FILE, default=lambda: Path.home() / ".ssh/known_hosts",
                  show_default="~/.ssh/known_hosts", help="Look up host keys in this file, and add those that "
                                                          "you confirm."),
-    click.option("--accept-host-keys", is_flag=True, help="Trust new host keys without asking, whoever answers."),
+    click.option("--accept-host-keys", is_flag=True, help="Trust new host keys without asking."),
     click.option("--rails", metavar="NETWORK", default="10.80.{rail}.0/24", show_default=True,
                  help="Give addresses of this network to fabric ports that have none yet."),
     click.option("--at-once", type=click.IntRange(1, 256), default=32, show_default=True,
@@ -123,7 +123,7 @@ def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options
 def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: bool, **options: Any) -> None:
     """Read the nodes of INVENTORY, and those at ADDRESSES, and show the differences. Writes nothing.
 
-    A node that the inventory lacks is shown as it would stand in hosts.yml.
+    A node that the inventory lacks is shown as lines for hosts.yml.
 
     \b
     toolkit inventory scan inventories/site

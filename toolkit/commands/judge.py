@@ -43,7 +43,7 @@ def judge(
     Without RUN it is the newest. No node is touched, and nothing is written into the run: its verdict, and what
     somebody signed, stay as they are. The new verdict.json goes into a folder beside it, with the rules that were given
     and judged.json, which says what is different, criterion by criterion and subject by subject. Nobody signs such a
-    verdict: to have a run judged anew for good, by this release: toolkit validate --rejudge.
+    verdict: to judge a run again permanently, by this release: toolkit validate --rejudge.
 
     \b
     toolkit judge RUN --profile network                  would this delivery have passed?

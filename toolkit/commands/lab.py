@@ -111,7 +111,7 @@ def lab() -> None:
     toolkit lab up --fabric roce40    what this fabric needs: gpu1 and gpu2 as virtual machines with Soft-RoCE
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
-    toolkit lab up --os ubuntu2404    Debian nodes with an Ubuntu server's identity and manners (stand-in)
+    toolkit lab up --os ubuntu2404    Debian nodes that imitate an Ubuntu server (stand-in)
     toolkit lab up --os el9           the same of EL 9, with dnf, NetworkManager and firewalld
     toolkit lab up --add gpu3         one node more in a lab that runs; toolkit lab down --node gpu3 takes it away
     toolkit lab ssh gpu1              a shell on a node

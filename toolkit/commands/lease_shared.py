@@ -69,7 +69,7 @@ time_option = click.option(
     "seconds",
     type=Duration(),
     metavar="TIME",
-    help="Take them for so long, as 90m or 2h.  [default: as the pool allows]",
+    help="Take them for this time, such as 90m or 2h.  [default: as the pool allows]",
 )
 grace_type = Duration(86_400, bare=True)
 """How long a program has before its lease is taken back."""
@@ -145,12 +145,12 @@ def request_options(command: F) -> F:
         (
             click.option(
                 "-n", "--gpus", "count", type=int, default=1, show_default=True, metavar="N",
-                help="Show the program so many GPUs.",
+                help="Give the program this number of GPUs.",
             ),
             click.option("-p", "--part", "part", metavar="PART",
-                         help="Take such a part of each GPU, as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
+                         help="Take this part of each GPU, such as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
             click.option("-m", "--memory", "memory", type=int, metavar="MIB",
-                         help="Take parts with so much memory in MiB, in place of --part."),
+                         help="Take parts with this much memory in MiB, instead of --part."),
             click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
             click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),

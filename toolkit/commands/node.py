@@ -38,7 +38,7 @@ grace_option = click.option(
     "grace_s",
     type=grace_type,
     metavar="TIME",
-    help="Take leases there back, after their programs were notified for so long, as 10m; a number alone is seconds.",
+    help="Take leases there back, after this notice to their programs, such as 10m; a number alone is seconds.",
 )
 
 

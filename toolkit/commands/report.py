@@ -71,7 +71,7 @@ def report(
     Without RUN it is the newest. Prints where the files are: report.html is one file that needs no network, report.pdf
     the same for paper, report.json all of it for programs, junit.xml for continuous integration, metrics.prom for
     Prometheus. A run that was interrupted is judged as it stands, which makes it INCOMPLETE. Nothing is written into a
-    signed run: its report is named as it stands, and --out writes it anew elsewhere.
+    signed run: its report is named as it stands, and --out writes a new one elsewhere.
 
     \b
     toolkit report

@@ -26,14 +26,14 @@ from toolkit.loudness import progress
     "allowed",
     multiple=True,
     metavar="FILE",
-    help="Sign although this file of the run may contain a secret; the statement says so. Repeatable.",
+    help="Sign although this file of the run may contain a secret; the statement names it. Repeatable.",
 )
 @json_option
 @runs_dir_option
 def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Sign a run with an SSH key.
 
-    It is signed as what it was judged to be. Without RUN it is the newest. The first signer's report is written anew,
+    It is signed as what it was judged to be. Without RUN it is the newest. The first signer's report is written again,
     every file of the run is listed with its hash in MANIFEST.sha256, and a statement about that is signed. Who signs
     later signs the same manifest; where a file changed, nobody can any more. A rehearsal can be signed as a rehearsal
     only, an incomplete run as incomplete. From the first signature on nothing is written into the run.

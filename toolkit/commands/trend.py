@@ -56,7 +56,7 @@ def trend(
     Nothing is judged by a bound. Each figure is held against its own past: the newest run against those before it, and
     from eight runs on the slope over all of them, which finds what creeps too slowly for any single step. Corrected for
     the number of figures (Holm), so that an unchanged site raises an alarm in one of a hundred trends. A run that is
-    damaged or was never judged is left out of a default trend, and that is told; one that is named is refused.
+    damaged or was never judged is left out of a default trend, with a message; one that is named is refused.
     Validations by a timer, with alerts by Prometheus: monitoring_revalidate of role monitoring.
 
     \b

@@ -88,7 +88,7 @@ FRONT = (
     "--profile",
     metavar="NAME|FILE",
     help="Judge by what is owed for this delivery; toolkit profiles lists them.  [default: acceptance_profile "
-    "of the inventory, else everything]",
+    "of the inventory, otherwise everything]",
 )
 @click.option(
     "--waivers",
@@ -114,7 +114,7 @@ FRONT = (
     "--without",
     multiple=True,
     metavar="CRITERION",
-    help="Leave out this criterion, as pf.converged, which takes minutes; the verdict says so. Repeatable.",
+    help="Leave out this criterion, such as pf.converged, which takes minutes; the verdict names it. Repeatable.",
 )
 @training_options
 @launcher_options

@@ -20,7 +20,7 @@ LONG_SUITES = ("preflight", "training")
 _WORDS: tuple[tuple[str, str, str, str], ...] = (
     ("--models", "models", "NAME,...", f"Train these networks: {', '.join(NETWORKS)}.  [default: by the servers]"),
     ("--batch", "batches", "N,...", "Take so many images per GPU and step.  [default: 128 on GPUs]"),
-    ("--gpus", "gpus", "N,...", "Train on so many GPUs.  [default: 1, those of a server, all]"),
+    ("--gpus", "gpus", "N,...", "Train on this many GPUs.  [default: 1, those of a server, all]"),
     ("--dtype", "precisions", "NAME,...",
      f"Train in these number formats: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
     ("--images", "images", "DIR", "Train on pictures of this folder beside synthetic images (tn.cpu).  [default: "

@@ -114,7 +114,7 @@ echo 128 >{SOMAXCONN}
         found_by=("pf.tuning",),
     ),
     "wrong-clock": NodeFault(
-        f"the node's clock is {CLOCK_OFF_S // 3600} hours ahead, and chrony, which would say so, is stopped",
+        f"the node's clock is {CLOCK_OFF_S // 3600} hours ahead, and chrony, which would report this, is stopped",
         f"""unit=chrony; systemctl cat chrony.service >/dev/null 2>&1 || unit=chronyd
 systemctl stop "$unit.service" 2>/dev/null || true
 : >"$kept/clock"
