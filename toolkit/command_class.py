@@ -101,7 +101,9 @@ class _Word(click.Choice):  # type: ignore[type-arg,unused-ignore]  # no generic
             return super().convert(value, param, ctx)
         except click.BadParameter:
             known = [str(choice) for choice in self.choices]
-            self.fail(f"{value!r} is not known; {nearest(str(value), known)}", param, ctx)
+            near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
+            hint = f"is not known; did you mean {near[0]}?" if near else f"is not one of: {', '.join(known)}"
+            self.fail(f"{value!r} {hint}", param, ctx)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
