@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from validation.kinds import title
 from validation.model import Measurement, Param, RawLog, Result, VerdictDoc
+from validation.report.agreement import contradictions
 from validation.report.criteria import slug
 from validation.report.documents import RawState, RunDocuments
 from validation.report.numbers import NONE
@@ -92,7 +93,7 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
         out.append(f"results that are in no plan were ignored: {', '.join(documents.unplanned[:5])}")
     if documents.rules.other:
         out.append(f"rules: {documents.rules.line()}")
-    return (*out, *verdict.notes)
+    return (*out, *contradictions(documents), *verdict.notes)
 
 
 def kinds(documents: RunDocuments) -> tuple[Kind, ...]:

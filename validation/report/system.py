@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel
 
 from validation.facts import NodeFacts
-from validation.model import Bom, Compared, Node
+from validation.model import Bom, Compared, LabLink, Node
+from validation.report.agreement import emulated_devices
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, plural
 
@@ -64,6 +66,7 @@ _NAMES = {
     "nvlink_unread": "NVLink, not read because",
     "clock_offset_s": "Clock, offset in s",
 }
+_SPEED = re.compile(r"(\d+ Mbit/s)")
 _MATERIALS = {*Bom.model_fields, "fabric_port_rate"}
 
 
@@ -139,6 +142,8 @@ class System:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.12g}"
     return ("; ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "none"
 
 
@@ -198,6 +203,11 @@ def system(documents: RunDocuments) -> System:
     shown = {n.name: n for n in nodes if n.os_stand_in or n.emulated_gpus}
     for name in found.keys() & shown.keys():
         found[name] = {key: shown[name].component(key, text) for key, text in found[name].items()}
+    devices, virtual = emulated_devices(documents), {n.name for n in nodes if n.virtual}
+    for name, facts in found.items():
+        facts |= {key: _with_emulated(facts[key], key, devices.get(name)) for key in ("gpu_model", "driver")}
+        if name in virtual:
+            facts["fabric_ports"] = _by_driver(facts["fabric_ports"], documents.topology.lab_link)
     materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
     odd = {(name, c.key) for by_node in (materials, stack) for name, parts in by_node.items() for c in parts if c.odd}
     rows = []
@@ -216,9 +226,21 @@ def system(documents: RunDocuments) -> System:
         nodes=tuple(_node_row(n, n.name in found) for n in nodes),
         facts=tuple(rows),
         without_facts=tuple(n for n in names if n not in found),
-        materials=_built(materials, shown),
-        stack=_built(stack, shown),
+        materials=_built(materials, shown, devices),
+        stack=_built(stack, shown, devices),
     )
+
+
+def _with_emulated(text: str, key: str, devices: Mapping[str, str] | None) -> str:
+    """A fact of a node in words, with what its emulated GPUs show beside it."""
+    value = (devices or {}).get(key)
+    return f"{text} (emulated GPUs: {value})" if value else text
+
+
+def _by_driver(ports: str, link: LabLink | None) -> str:
+    """Ports of a virtual node: the speed that sysfs gives is a constant of their driver."""
+    shaped = f"; the link is shaped to {number(link.rate_gbps)} Gbit/s" if link is not None else ""
+    return _SPEED.sub(rf"\1 (a constant of the virtual port's driver{shaped})", ports)
 
 
 def _compared(documents: RunDocuments, criterion: str) -> dict[str, Sequence[Compared]]:
@@ -233,13 +255,17 @@ def _worth_showing(part: Compared) -> bool:
     return part.declared is not None or bool(shown)
 
 
-def _built(by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node]) -> tuple[Built, ...]:
+def _built(
+    by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node], devices: Mapping[str, Mapping[str, str]]
+) -> tuple[Built, ...]:
     """One row for each part and distinct pair of declared and found; what disagrees first."""
     groups: dict[str, dict[tuple[str | None, str | None, bool | None], list[str]]] = {}
     for name, parts in by_node.items():
         for part in filter(_worth_showing, parts):
             declared, found = (None if text is None else _text(text) for text in (part.declared, part.found))
             found = nodes[name].component(part.key, found) if found and name in nodes else found
+            if found and part.key in ("gpu_model", "driver"):
+                found = _with_emulated(found, part.key, devices.get(name))
             if part.key == "gpu_count" and declared and name in nodes:
                 declared = nodes[name].component(part.key, declared)
             groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,6 +101,10 @@ def processors(kind: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return json.dumps({**facts, "copy": [{"cpu": 0, "verified": True, "windows": windows}]}), facts
 
 
+def _serial(node: int, gpu: int) -> str:
+    return f"CONSTRUCTED-{node + 1}{gpu + 1}"
+
+
 class Player:
     """A launcher whose nodes are all there, and are the machines of their site."""
 
@@ -141,13 +146,35 @@ class Player:
 
     def document(self, kind: str, asked: dict[str, Any], name: str, serves: bool) -> dict[str, Any]:
         """A probe's document; of a serving end its facts, which are half of the proof."""
-        tool, stdout, facts = self.said(kind, asked, self.nodes[name], serves)
+        tool, stdout, facts = self.alike(name, *self.said(kind, asked, self.nodes[name], serves))
         now = utc_now()
         return {
             "kind": "serve" if serves else kind, "tool": tool, "tool_version": "1", "command": ["constructed", tool],
             "returncode": 0, "stdout": stdout, "stderr": "", "facts": facts, "started": now, "ended": now,
             "duration_s": 1.0, "error": None,
         }  # fmt: skip
+
+    def alike(self, name: str, tool: str, stdout: str, facts: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+        """The same with one version of each program and one address and serial number of each GPU, for the makers of
+        documents have each their own.
+        """
+        machine, node = self.machines[name], self.nodes[name]
+        found = machines.facts(machine, node, 9000)
+        whole = {"550.54.15": found["driver"], "580.159.03": found["driver"], "2.27.7": found["nccl"]}
+        whole |= dict.fromkeys(("2.7.1", "2.9.0"), found["torch"])
+        if tool == "NVML" or (tool == "torch" and '"serial"' in stdout):
+            cards = [card["address"] for card in found["pci"] if card["what"] == "gpu"]
+            place = list(self.nodes).index(name)
+            for index, address in enumerate(cards):
+                whole[f"0000:{(0x1A if tool == 'NVML' else 1) + index:02x}:00.0"] = address
+                whole[f'"serial": "165{index}"'] = f'"serial": "{_serial(place, index)}"'
+            for gpu in facts.get("gpus", ()) if tool == "NVML" else ():
+                gpu["serial"] = _serial(place, gpu["index"])
+            stdout = json.dumps(facts) if tool == "NVML" else stdout
+        words = re.compile("|".join(map(re.escape, whole)))
+        text = words.sub(lambda one: str(whole[one[0]]), stdout)
+        said = words.sub(lambda one: str(whole[one[0]]), json.dumps(facts))
+        return tool, text, json.loads(said)
 
     def said(self, kind: str, asked: dict[str, Any], node: Node, serves: bool) -> tuple[str, str, dict[str, Any]]:
         """(tool, what it prints, facts)."""
