@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import planted
 from tests.support.counted import disagreements
+from tests.support.told import contradicted
 from tests.support.truth import SHAPES, Walked, accused, faults, judged, site
 from tests.support.warm import COMMAND_PATH, REPO, command
 from toolkit.lab.faults import FAULTS
@@ -23,6 +24,7 @@ from toolkit.lab.gpufaults import GPU_FAULTS
 from validation.fabric import fabric_names, load_fabric
 from validation.load import load_json
 from validation.model import Subject, Topology, VerdictDoc
+from validation.report.agreement import contradictions
 from validation.report.documents import read_run
 from validation.report.fabric import suspects
 
@@ -145,6 +147,8 @@ def test_a_constructed_site_of_the_documents_is_accused_of_nothing(tmp_path: Pat
     assert [suspects(documents, c.id) for c in verdict.criteria if any(suspects(documents, c.id))] == []
     assert accusing(run) == []
     assert disagreements(documents) == []
+    assert contradictions(documents) == ()
+    assert contradicted(documents) == []
     for one in verdict.criteria:  # or two of them would be held against each other by their names
         subjects = [j.subject for j in one.judgements]
         assert len(subjects) == len(set(subjects)), one.id

@@ -10,6 +10,7 @@ from validation.facts import GpuCopyFacts, GpuLoadFacts, NodeFacts
 from validation.kinds.gpu import gpus_of
 from validation.model import Node
 from validation.report.documents import RunDocuments
+from validation.report.numbers import plural
 from validation.report.system import system
 
 
@@ -67,10 +68,10 @@ def _gpus(documents: RunDocuments, node: Node) -> Iterator[str]:
 def _ports_and_memory(documents: RunDocuments, node: Node) -> Iterator[str]:
     declared = node.bom
     if declared.fabric_port_count not in (None, len(node.ports)):
-        yield f"{node.name}: {declared.fabric_port_count} ports declared, {len(node.ports)} listed"
+        yield f"{node.name}: {plural(declared.fabric_port_count or 0, 'port')} declared, {len(node.ports)} listed"
     for facts in _facts(documents, node, NodeFacts):
         if len(facts.fabric_ports) != len(node.ports):
-            yield f"{node.name}: {len(facts.fabric_ports)} ports found, {len(node.ports)} listed"
+            yield f"{node.name}: {plural(len(facts.fabric_ports), 'port')} found, {len(node.ports)} listed"
         memory = facts.memory_gib
         if None not in (declared.memory_gib, memory) and abs(memory / declared.memory_gib - 1) > 0.1:
             yield f"{node.name}: {memory} GiB found, {declared.memory_gib} declared"
