@@ -83,7 +83,7 @@ def test_every_command_criterion_fabric_profile_role_and_document_has_its_place(
             assert param.param_type_name != "option" or param.opts[0] in text, (context.command_path, param.opts)
 
 
-@pytest.mark.parametrize("page", ["index.html", "reference/commands/validate.html", "how-to/here.html"])
+@pytest.mark.parametrize("page", ["index.html", "reference/commands/validate.html", "tutorial/first-hour.html"])
 def test_a_page_asks_for_its_own_files_alone_and_fits_a_phone(browser: Browser, site: Path, page: str) -> None:
     events = browser.open(site / page, 390)
     asked = [url for url in requests(events) if not url.startswith("data:")]
