@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 
 import click
 
+from toolkit import command_table
 from toolkit.cli import cli
 from toolkit.exits import ANY, MEANINGS
 from tools.docsite.markdown import block, cell, code, escaped, page, table
 
 FOLDER = "reference/commands"
 WIDTH = 100
+COMMON = {"--help", "--help-all", "--quiet", "--verbose"}
+"""Options that every command has."""
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
@@ -33,7 +37,7 @@ def walk(command: click.Command, name: str, parent: click.Context | None = None)
 def words(help_text: str) -> str:
     """The help of a command as Markdown: paragraphs, and what stands behind a \\b as it is."""
     parts = []
-    for paragraph in re.split(r"\n\s*\n", help_text.split("\f")[0].strip("\n")):
+    for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(help_text.replace("\f", "\n\n"))):
         lines = paragraph.strip("\n").splitlines()
         if lines and lines[0].strip() == "\b":
             parts.append(block("\n".join(lines[1:])))
@@ -45,7 +49,7 @@ def words(help_text: str) -> str:
 def _options(context: click.Context) -> str:
     rows = []
     for param in context.command.get_params(context):
-        if not isinstance(param, click.Option):
+        if not isinstance(param, click.Option) or COMMON.intersection(param.opts):
             continue
         hidden, param.hidden = param.hidden, False  # those that the short help leaves out have their place here
         try:
@@ -78,30 +82,35 @@ def _one(context: click.Context, level: int) -> str:
 
 
 def pages() -> dict[str, str]:
-    """Path -> text: an index, and a page for each command of the first level."""
+    """Path -> text: an index by what commands are for, and a page for each command of the first level."""
     root = _context(cli, "toolkit", None)
     made: dict[str, str] = {}
-    rows = []
+    listed: dict[str, list[tuple[str, str]]] = {}
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)
-        if command is None or command.hidden:
-            continue
+        assert command is not None
         found = list(walk(command, name, root))
         made[f"{FOLDER}/{name}.md"] = page(
             f"toolkit {name}", *(_one(context, 1 if n == 0 else 2) for n, context in enumerate(found))
         )
-        rows += [
-            (f"[{code(each.command_path)}]({name}.md{f'#{anchor(each)}' if each.command is not command else ''})",
-             escaped(each.command.get_short_help_str(limit=200)))
-            for each in found
-        ]  # fmt: skip
-    made[f"{FOLDER}/index.md"] = page(
-        "Commands",
-        f"`toolkit` has {len(made)} commands. Each page lists what a command takes, with every option, and how it "
-        "ends. The same text is printed by `--help`.",
-        table(("Command", "What it does"), rows),
-    )
+        listed[name] = [(f"[{code(f'toolkit {name}')}]({name}.md)", escaped(command_table.words(name)))]
+        listed[name] += [
+            (f"[{code(each.command_path)}]({name}.md#{anchor(each)})", escaped(_first(each.command)))
+            for each in found[1:]
+        ]
+    groups = {**command_table.COMMANDS, "Help": {command_table.HELP: ""}}
+    parts = [
+        "Each page lists what a command takes, with every option, and how it ends: the text of `--help-all`. Every "
+        "command also has `-q` (no progress), `-v` (what it runs, reads and writes) and `-h`.",
+    ]
+    for title, names in groups.items():
+        parts += [f"## {title}", table(("Command", "What it does"), [row for name in names for row in listed[name]])]
+    made[f"{FOLDER}/index.md"] = page("Commands", *parts)
     return made
+
+
+def _first(command: click.Command) -> str:
+    return command.get_short_help_str(limit=1000).rstrip(".")
 
 
 def anchor(context: click.Context) -> str:
