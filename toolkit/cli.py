@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from toolkit import command_table
-from toolkit.about import show
 from toolkit.entry import ToolkitGroup, start
 
 NARROW = 64
@@ -70,8 +69,17 @@ class LazyGroup(ToolkitGroup):
                 formatter.write_dl(list(entries.items()))
 
 
+def _version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked:
+        from toolkit.about import show
+
+        show(ctx, param, asked)
+
+
 @click.command(cls=LazyGroup, help="Provision racks as an elastic GPU infrastructure, measure them, sign them off.")
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=show, help="Print the version.")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Print the version."
+)
 def cli() -> None:
     """All commands."""
 

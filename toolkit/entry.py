@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import sys
-import tempfile
 import traceback
 from typing import IO, Any
 
@@ -106,6 +105,8 @@ def unexpected(fault: Exception) -> str:
     said = " ".join(f"{type(fault).__name__}: {fault}".split())
     words = f"error: unexpected {said[:_SHOWN]}{'...' if len(said) > _SHOWN else ''}; this is a defect of the toolkit"
     trace = "".join(traceback.format_exception(type(fault), fault, fault.__traceback__))
+    import tempfile  # here, for nothing else of a command line needs it
+
     try:
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", errors="backslashreplace", prefix="toolkit-error-", suffix=".txt", delete=False

@@ -5,7 +5,6 @@ Imported by the standard library alone, and by any Python 3 that there is: it is
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import platform
 import re
@@ -49,11 +48,13 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _trouble(module: str, asked: str) -> str:
     """What is wrong with a package: "lacks pydantic>=2.7,<3"; "" where it will do."""
     package = MODULES[module]
+    from importlib import metadata  # here, for it is half of what `toolkit --help` would take
+
     if importlib.util.find_spec(module) is None:
         return asked
     try:
-        version = importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # a distribution that leaves such records out
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:  # a distribution that leaves such records out
         return ""
     least = re.search(r">=([\d.]+)", asked)
     return f"{asked} (it has {version})" if least and _numbers(version) < _numbers(least[1]) else ""

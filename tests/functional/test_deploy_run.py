@@ -171,8 +171,9 @@ def test_a_site_is_deployed_from_any_folder_and_the_next_run_knows_how_long_it_t
 
 
 def test_a_check_changes_nothing(site: Site) -> None:
-    done = site.deploy("-i", "inventory", "--check", "--limit", "one")
+    done = site.deploy("-i", "inventory", "--dry-run", "--limit", "one", "--quiet")
     assert (done.returncode, done.stdout) == (0, "one  ok: would change base 1\n")
+    assert len(done.stderr.splitlines()) == 1, "the end, and no progress"
     assert not list(site.folder.glob("*.done"))
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import click
 import pytest
@@ -14,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from toolkit import command_table, loudness
 from toolkit.cli import cli
-from toolkit.command_class import _WORDS, Command, Group
+from toolkit.command_class import _WORDS, Command, Group, command
 from toolkit.exits import ANY, MEANINGS
 
 SCREEN, WIDE = 50, 80
@@ -125,6 +126,16 @@ def test_the_help_of_all_imports_no_command() -> None:
     assert "validate" in done.stdout
 
 
+def test_completion_of_commands_imports_none() -> None:
+    code = (
+        "import sys; from toolkit.cli import cli; import click\n"
+        "found = cli.shell_complete(click.Context(cli), 'val')\n"
+        "print([one.value for one in found], [m for m in sys.modules if m.startswith('toolkit.commands.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "['validate'] []\n"
+
+
 def test_the_first_page_has_no_exit_codes_of_a_command() -> None:
     assert "Exit codes" not in helped("")
     assert "criterion failed" not in helped("")
@@ -207,6 +218,9 @@ def test_one_thing_has_one_word() -> None:
     assert with_check, "Ansible's word"
     for path in with_check:
         assert any({"--check", "--dry-run"} <= set(p.opts) for p in tree()[path].params), path
+    for path in PATHS:
+        writes = [p for p in tree()[path].params if isinstance(p, click.Option) and "--output" in p.opts]
+        assert all("--out" in p.opts for p in writes), path
     assert not {"reference", "trace", "train"} & set(PATHS)
 
 
@@ -294,6 +308,36 @@ def test_verbose_tells_what_is_read_and_where_an_error_came_from() -> None:
     read = toolkit("fabrics", "show", "tcp10", "--json", "--verbose")
     assert re.search(r"reads .*fabrics/tcp10\.yml", read.stderr)
     assert read.stdout == toolkit("fabrics", "show", "tcp10", "--json").stdout, "answers are the same"
+
+
+def test_quiet_hides_progress_and_leaves_answers_and_errors() -> None:
+    @command()
+    def work() -> None:
+        """Work."""
+        loudness.progress("going on")
+        click.echo("drawn", file=loudness.progress_stream())
+        click.echo("a note", err=True)
+        click.echo("the answer")
+
+    for words, told in ((["-q"], "a note\n"), ([], "going on\ndrawn\na note\n"), (["--quiet"], "a note\n")):
+        done = CliRunner().invoke(work, words)
+        assert (done.stdout, done.stderr) == ("the answer\n", told)
+        loudness.reset()
+
+
+def test_verbose_names_what_is_run_and_written(tmp_path: Path) -> None:
+    @command()
+    def work() -> None:
+        """Work."""
+        subprocess.run([sys.executable, "-c", "pass"], check=True)
+        (tmp_path / "new").write_text("x")
+        (tmp_path / "new").rename(tmp_path / "made")
+
+    done = CliRunner().invoke(work, ["-v"])
+    loudness.reset()
+    assert f"runs {sys.executable} -c pass" in done.stderr
+    assert f"writes {tmp_path / 'made'}" in done.stderr
+    assert CliRunner().invoke(work, []).stderr == ""
 
 
 def test_help_explains_commands_and_the_first_hour() -> None:

@@ -17,7 +17,13 @@ from toolkit.loudness import progress
 @command(epilog=epilogue("bundle"))
 @click.argument("run", required=False)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write into this file.  [default: RUN.zip]"
+    "-o",
+    "--out",
+    "--output",
+    "output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write into this file.  [default: RUN.zip]",
 )
 @click.option(
     "--allow",

@@ -32,7 +32,9 @@ def engine() -> None:
 
 @engine.command()
 @click.option(
+    "--out",
     "--output",
+    "output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write into this file.  [default: elastic-ai-reference-RELEASE.tar.gz here]",
 )
@@ -45,7 +47,7 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
     remoting_engine_sha256. A client and a server talk only when both are of the same release.
 
     \b
-    toolkit engine build --output /srv/engine.tar.gz
+    toolkit engine build --out /srv/engine.tar.gz
     """
     chosen = release or builder.default_release()
     target = output or Path(f"elastic-ai-reference-{chosen}.tar.gz")
@@ -75,7 +77,9 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
     "--cuda", help="Name the CUDA version that the files are built for, as 13.0, where their names do not say it."
 )
 @click.option(
+    "--out",
     "--output",
+    "output",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write into this file.  [default: lupine-RELEASE-cudaCUDA.tar.gz here]",
 )

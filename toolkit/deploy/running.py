@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Literal
 
+from toolkit import loudness
 from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
@@ -144,6 +145,7 @@ def run(
         progress.event()
         return False  # ansible-runner need not keep it in a file of its own
 
+    loudness.detail(f"  runs {shlex.join(['ansible-playbook', str(job.playbook), *job.words()])}")
     with _room(room), interrupt.caught():
         ran = ansible_runner.run(
             private_data_dir=str(room),
