@@ -318,7 +318,7 @@ def test_skip_unfit_goes_on_without_them_and_says_so_to_the_end(site: Site) -> N
         "nothing was changed on two. Next: correct that, and deploy again",
     ]
     assert "going on without two" in skipped.stderr
-    assert "deployed without 1 unfit nodes after" in skipped.stderr
+    assert "deployed without 1 unfit node after" in skipped.stderr
     assert [path.name for path in site.folder.glob("*.done")] == ["one.done"]
     head = site.deploy("--skip-unfit", "-i", "inventory", "--", "-e", "{unfit: [one]}")
     assert (head.returncode, "one is the head, without which there is no site" in head.stdout) == (1, True)

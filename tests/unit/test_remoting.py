@@ -85,7 +85,7 @@ def test_a_matrix_keeps_every_pair_for_the_report() -> None:
         ({"verified": False, "wrong": ["H -> 0"]}, "data were wrong after copies: H -> 0"),
         ({"pairs": copybench()["pairs"][1:]}, "7 of 8 pairs"),
         ({"pairs": copybench()["pairs"] + copybench()["pairs"][:1]}, "pairs are there"),
-        ({"devices": copybench()["devices"][:1]}, "1 devices, 2 different"),
+        ({"devices": copybench()["devices"][:1]}, "1 device, 2 different"),
         ({"devices": [copybench()["devices"][0]] * 2}, "2 different ones are in the lease"),
         ({"pairs": [{**p, "verified": None} for p in copybench()["pairs"]]}, "not verified"),
         ({"pairs": [{**p, "bandwidth_gb_s": [1.0]} for p in copybench()["pairs"]]}, "3 planned"),
