@@ -94,6 +94,14 @@ def test_links_follow_their_pages_to_the_site_and_what_is_in_the_tree_alone_is_n
     )
 
 
+def test_a_page_that_help_or_a_remedy_mentions_is_a_link_on_the_site() -> None:
+    text = "see docs/how-to/pool.md, `docs/how-to/pool.md` and docs/how-to/none.md\n\n```\ndocs/how-to/pool.md\n```\n"
+    assert sources.linked("reference/a.md", text, {"docs/how-to/pool.md": "how-to/pool.md"}) == (
+        "see [pool](../how-to/pool.md), `docs/how-to/pool.md` and docs/how-to/none.md\n\n"
+        "```\ndocs/how-to/pool.md\n```\n"
+    )
+
+
 def test_a_link_inside_the_words_of_another_is_found_too() -> None:
     assert list(links.links("[![p](a.png)](b.md)")) == [
         Link(1, "![p](a.png)", "b.md", False),

@@ -19,6 +19,7 @@ _LINK = re.compile(
 )
 _HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)?$")
 _HOST = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,}$")
+_MENTION = re.compile(r"(?<![\w/.(`-])docs/[\w/-]+\.md\b")
 _ID = re.compile(r"\{ ?#([\w.-]+) ?\}\s*$")
 
 
@@ -89,6 +90,14 @@ def _changed(part: str, start: int, change: Callable[[Link], str | None]) -> str
         return f"{found['image']}[{words}]({found['target']}{found['title'] or ''})"
 
     return _LINK.sub(one, part)
+
+
+def mentioned(text: str, change: Callable[[str], str | None]) -> str:
+    """The page with what `change` gives in place of each path of a page of docs/ that its prose mentions."""
+    return "".join(
+        _MENTION.sub(lambda found: change(found[0]) or found[0], part) if prose else part
+        for prose, _, part in _prose(text)
+    )
 
 
 def slug(heading: str) -> str:

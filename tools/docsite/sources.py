@@ -92,6 +92,18 @@ def moved(path: str, text: str, places: Mapping[str, str]) -> str:
     return links.rewritten(text, change)
 
 
+def linked(place: str, text: str, places: Mapping[str, str]) -> str:
+    """A page that is made from code: the pages that help and messages mention by their paths are links."""
+
+    def change(path: str) -> str | None:
+        target = places.get(path)
+        if target is None:
+            return None
+        return f"[{PurePosixPath(path).stem}]({os.path.relpath(target, PurePosixPath(place).parent)})"
+
+    return links.mentioned(text, change)
+
+
 def collect(folder: Path) -> list[str]:
     """Write all pages, and the files that they show, into a folder; the places of those made from code."""
     places = pages()
@@ -100,7 +112,7 @@ def collect(folder: Path) -> list[str]:
     for path, place in places.items():
         _write(folder / place, moved(path, texts[path], places))
     for place, text in new.items():
-        _write(folder / place, text)
+        _write(folder / place, linked(place, text, places))
     for file in sorted((ROOT / "docs").rglob("*")):
         if file.is_file() and file.suffix not in NOT_A_PAGE:
             (folder / file.relative_to(ROOT / "docs")).parent.mkdir(parents=True, exist_ok=True)
