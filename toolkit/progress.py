@@ -1,19 +1,21 @@
 """Live progress of a run: what runs where, how much is done, how long is left.
 
-A terminal gets a live block under the lines that are finished; anything else gets the lines alone, which stay the
-same from release to release.
+A terminal gets a live block under the lines that are finished. Anything else gets a line every 15 seconds, of what was
+finished last or of what still runs, and one at once for each measurement that went wrong.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from toolkit.estimates import Clock
 from toolkit.streams import console
+from toolkit.working import Pace, duration
 from validation.counting import number_of
 from validation.kinds import FIRST, KINDS
 from validation.model import Measurement, Plan, Result
@@ -21,17 +23,8 @@ from validation.model import Measurement, Plan, Result
 if TYPE_CHECKING:  # rich is imported where it draws: a fifth of what starting a command takes, and most draw nothing
     from rich.console import Console, Group
 
+__all__ = ["Clock", "ProgressLines", "Screen", "duration", "make_console", "make_progress", "outcome", "what", "where"]
 _STYLES = {"ok": "green", "failed": "red", "timeout": "red", "unparseable": "red", "unreachable": "red"}
-
-
-def duration(seconds: float) -> str:
-    """`8s`, `1m10s`, `2h05m`."""
-    whole = max(0, round(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02d}s"
-    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
 def where(m: Measurement) -> str:
@@ -68,65 +61,20 @@ def outcome(m: Measurement, result: Result) -> str:
     return f"{middle:.4g} {unit}" if middle < 1000 else f"{middle:.0f} {unit}"
 
 
-class Clock:
-    """Time that is left: the plan's estimates, corrected by how long things really took."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """`now` in seconds."""
-        self._now = now
-        self._rounds: list[dict[str, float]] = []
-        self._estimate: list[float] = []
-        self._estimated = 0.0
-        self._began = now()
-        self._round_began = self._began
-        self._real = 0.0
-
-    def plan(self, plan: Plan, done: Collection[str]) -> None:
-        """Rounds that are still to be run, each with its measurements' estimates in seconds."""
-        rounds = [[id_ for id_ in ids if id_ not in done] for ids in plan.rounds]
-        self._rounds = [{id_: plan.measurement(id_).estimated_s for id_ in ids} for ids in rounds if ids]
-        self._began = self._round_began = self._now()
-        self._estimate = [max(ids.values()) for ids in self._rounds]
-
-    def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
-        """Further rounds, before those that are left."""
-        self._rounds[:0] = [{m.id: m.estimated_s for m in some} for some in rounds]
-        self._estimate[:0] = [max(m.estimated_s for m in some) for some in rounds]
-
-    def finished(self, id_: str) -> None:
-        """A measurement is over; a round that is over corrects the estimates."""
-        if not self._rounds:
-            return
-        self._rounds[0].pop(id_, None)
-        if not self._rounds[0]:
-            self._rounds.pop(0)
-            self._estimated += self._estimate.pop(0)
-            self._real += self._now() - self._round_began
-            self._round_began = self._now()
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds since the first measurement."""
-        return self._now() - self._began
-
-    @property
-    def left_s(self) -> float:
-        """Seconds that are left, as far as one can tell."""
-        factor = self._real / self._estimated if self._estimated else 1.0
-        ahead = sum(self._estimate) * factor if self._rounds else 0.0
-        return max(0.0, ahead - (self._now() - self._round_began if self._rounds else 0.0))
-
-
 class ProgressLines:
-    """One line per finished measurement."""
+    """One line every 15 seconds, and one for each failure."""
 
-    def __init__(self, out: IO[Any]) -> None:
-        """`out` is where the lines go."""
+    def __init__(self, out: IO[Any], clock: Clock | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        """`out` is where the lines go; `now` in seconds."""
         self._out = out
-        self.clock = Clock()
+        self._now = now
+        self.clock = clock or Clock(now)
         self.total = 0
         self.done = 0
         self._repeats = 0
+        self._pace = Pace(now)
+        self._held = ""  # the line of what was finished last, not printed
+        self._running: dict[str, tuple[Measurement, float]] = {}
 
     def planned(self, plan: Plan, done: Collection[str]) -> None:
         """Say what is ahead."""
@@ -134,13 +82,12 @@ class ProgressLines:
         self.total = len(plan.measurements)
         self.done = len([m for m in plan.measurements if m.id in done])
         kept = f", {self.done} of them finished earlier" if self.done else ""
-        self.said(
-            f"{number_of(self.total, 'measurement')} in {number_of(len(plan.rounds), 'round')}{kept}, about "
-            f"{duration(self.clock.left_s)}"
-        )
+        told = f"{number_of(self.total, 'measurement')} in {number_of(len(plan.rounds), 'round')}{kept}"
+        self.said(f"{told}, about {duration(self.clock.left_s)}")
 
     def started(self, m: Measurement) -> None:
-        """Nothing: a line is printed when there is something to say."""
+        """It runs; a line is printed when there is something to say."""
+        self._running[m.id] = (m, self._now())
 
     def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
         """Say what is measured once more; it does not count towards the plan's total."""
@@ -157,10 +104,21 @@ class ProgressLines:
         return f"{head}  left {duration(self.clock.left_s)}"
 
     def finished(self, m: Measurement, result: Result) -> None:
-        """Print the result's line."""
+        """Print the result's line where it is due, or tells of a failure."""
+        self._running.pop(m.id, None)
         self._count()
         self.clock.finished(m.id)
-        self.said(self.line(m, result))
+        self._held = self.line(m, result)
+        if result.status != "ok" or self._pace.due:
+            self.said(self._held)
+
+    def tick(self) -> None:
+        """Say what runs, and since when, where nothing was said for long. Called about once a second."""
+        if self._running and self._pace.due:
+            m, began = max(self._running.values(), key=lambda running: running[1])
+            more = f" and {len(self._running) - 1} more" if len(self._running) > 1 else ""
+            what_runs = f"{what(m)} {where(m)}{more}, {duration(self._now() - began)}"
+            self.said(f"[{self.done}/{self.total}] {what_runs}  left {duration(self.clock.left_s)}")
 
     def _count(self) -> None:
         if self._repeats:
@@ -170,22 +128,25 @@ class ProgressLines:
 
     def said(self, text: str) -> None:
         """Print a line as it is."""
+        self._held = ""
+        self._pace.said()
         click.echo(text, file=self._out)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """The last line, where it is still to be printed."""
+        if self._held:
+            self.said(self._held)
 
 
 class Screen(ProgressLines):
     """Finished lines scroll by; below them is what runs now, a bar and the time left."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Clock | None = None) -> None:
         """`console` is a terminal."""
         from rich.live import Live
 
-        super().__init__(console.file)
+        super().__init__(console.file, clock)
         self._console = console
-        self._running: dict[str, tuple[Measurement, float]] = {}
         self._live = Live(console=console, get_renderable=self.draw, refresh_per_second=4, transient=True)
 
     def planned(self, plan: Plan, done: Collection[str]) -> None:
@@ -193,9 +154,8 @@ class Screen(ProgressLines):
         super().planned(plan, done)
         self._live.start()
 
-    def started(self, m: Measurement) -> None:
-        """Show it as running."""
-        self._running[m.id] = (m, time.monotonic())
+    def tick(self) -> None:
+        """Nothing: the live block draws itself."""
 
     def finished(self, m: Measurement, result: Result) -> None:
         """Move it from the running ones to the finished lines."""
@@ -221,13 +181,12 @@ class Screen(ProgressLines):
 
         running = Table.grid(padding=(0, 2))
         for m, began in self._running.values():
-            age = f"{time.monotonic() - began:.0f} s of about {m.estimated_s:.0f}"
+            age = f"{self._now() - began:.0f} s of about {self.clock.takes_s(m):.0f}"
             running.add_row(Text("  " + what(m), style="cyan"), where(m), Text(age, style="dim"))
         bar = Table.grid(padding=(0, 2))
         left = f"{duration(self.clock.elapsed_s)} elapsed, about {duration(self.clock.left_s)} left"
-        bar.add_row(
-            ProgressBar(total=max(1, self.total), completed=self.done, width=40), f"{self.done}/{self.total}", left
-        )
+        drawn = ProgressBar(total=max(1, self.total), completed=self.done, width=bar_width(self._console))
+        bar.add_row(drawn, f"{self.done}/{self.total}", left)
         return Group(running, bar)
 
     def close(self) -> None:
@@ -235,10 +194,15 @@ class Screen(ProgressLines):
         self._live.stop()
 
 
-def make_progress(out: IO[Any]) -> ProgressLines:
-    """A live display when `out` is a terminal, else plain lines."""
-    drawn = console(out)
-    return Screen(drawn) if drawn.is_terminal else ProgressLines(out)
+def bar_width(console: Console) -> int:
+    """Columns of a bar, beside which there is room for words where the terminal has any."""
+    return max(8, min(40, console.width - 45))
+
+
+def make_progress(out: IO[Any], expected: Mapping[str, float] | None = None) -> ProgressLines:
+    """A live display when `out` is a terminal, else plain lines. `expected`: as of `Clock`."""
+    drawn, clock = console(out), Clock(expected=expected)
+    return Screen(drawn, clock) if drawn.is_terminal else ProgressLines(out, clock)
 
 
 def make_console() -> Console:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -54,12 +55,17 @@ class Patient:
             except OSError as fault:
                 if fault.errno not in (errno.EPIPE, *FULL):
                     raise
+                gone = fault.errno == errno.EPIPE or self._hung_up(fault)
                 # what the stream still holds would be tried again when Python ends, and change the exit code
                 self._to_nowhere()
-                if fault.errno in FULL and self._name:
+                if not gone and self._name:
                     self._lost = f"{self._name} cannot be written: {fault.strerror}"
         if self._lost:  # said by each that writes, for who tries first may pass over it
             raise UsageFault(self._lost)
+
+    def _hung_up(self, fault: OSError) -> bool:
+        """Whether it was a terminal, which is gone: that is a reader, and no disk."""
+        return fault.errno == errno.EIO and stat.S_ISCHR(os.fstat(self._stream.fileno()).st_mode)
 
     def _to_nowhere(self) -> None:
         """Put nothing in the place of the reader that is gone."""

@@ -198,10 +198,9 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert done.returncode == stored.exit_code != 0
     assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (8, 8, []), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    # on a busy machine one may be made again, under its number
-    assert {line.split("]")[0] for line in lines} == {f"[{number}/8" for number in range(1, 9)}
-    pattern = r"\[\d/8\] tcp-bandwidth gpu1/lo>gpu2/lo [\d.]+ Gbit/s \d+\.\d s  left \d+s"
-    assert any(re.fullmatch(pattern, line) for line in lines)
+    assert len(lines) < 8, "no line for each, and none within 15 seconds"
+    pattern = r"\[8/8\] tcp-latency gpu\d/lo>gpu\d/lo .*  left 0s"
+    assert re.fullmatch(pattern, lines[-1])
     assert lines[-1].endswith("left 0s")
     info = load_json(run / "run.json", RunInfo)
     assert (info.site, info.inventory, info.command[:4]) == ("here", "inventories/here", ("toolkit", *TCP10[:3]))
@@ -212,7 +211,7 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     again = toolkit(site, "validate", *PLAIN, "--rejudge", run.name, REFUSE="gpu1,gpu2", PORT_BANDWIDTH="15411")
     assert again.returncode == done.returncode
     assert f"run     {Path('runs') / run.name}\n" in again.stdout
-    assert "tr.tcpbw" in again.stdout
+    assert "above what is possible" in again.stdout
     assert again.stdout.endswith(f"exit code {done.returncode}\n")
     assert reports(run) == set()  # those of the earlier verdict neither
     assert (run / "results.jsonl").read_bytes() == results

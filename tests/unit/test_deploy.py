@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from toolkit.deploy import outcome
-from toolkit.deploy.progress import StageLines
+from toolkit.deploy.progress import LONG, StageLines
 from toolkit.deploy.running import BoundedLog, Deployment, asks
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
 from toolkit.deploy.stages import Stage, read_stages
@@ -283,6 +285,61 @@ def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
         "[1/2] base: base on gpu1, gpu2   0s elapsed, about 1m30s left",
         "gpu1 failed: base: Configure: no",
     ]
+
+
+def test_of_a_first_run_no_time_is_told_that_nobody_knows() -> None:
+    out = io.StringIO()
+    lines = StageLines(out, begun("gpu1"), Estimate(None), lambda: 65.0)
+    lines.event()
+    lines.pulse(0)
+    assert out.getvalue() == "[1/2] base: base on gpu1   0s elapsed\n"
+    assert "left" not in out.getvalue()
+
+
+def test_roles_that_follow_fast_are_told_every_15_seconds_and_a_long_task_as_often() -> None:
+    out, now = io.StringIO(), [0.0]
+    watch = begun("head")
+    lines = StageLines(out, watch, Estimate(None), lambda: now[0])
+    for number in range(20):  # twenty roles of three seconds
+        watch.take(event("playbook_on_task_start", role=f"role{number}", task="Install"))
+        watch.take(event("runner_on_start", "head"))
+        lines.event()
+        for _ in range(10):
+            now[0] += 0.3
+            lines.pulse()
+    assert len(out.getvalue().splitlines()) == 4
+    watch.take(event("playbook_on_task_start", role="horovod", task="Build the wheel in a container"))
+    watch.take(event("runner_on_start", "head"))
+    lines.event()
+    began, before = now[0], len(out.getvalue().splitlines())
+    for _ in range(300):
+        now[0] += 0.3
+        lines.pulse()
+    first, *told = out.getvalue().splitlines()[before:]
+    assert first.startswith("[1/2] base: horovod on head   ")
+    assert told, began
+    pattern = r"\[1/2\] base: building the training image: compiling Horovod, (1m)?\d\ds, on head   [\dm]+s elapsed"
+    assert all(re.fullmatch(pattern, line) for line in told), told
+    assert 4 <= len(told) <= 6, "one line every 15 seconds"
+
+
+def test_tasks_that_have_words_of_their_own_are_tasks_of_their_roles() -> None:
+    for role, task in LONG:
+        names = [
+            entry.get("name")
+            for path in (ROOT / "roles" / role / "tasks").glob("*.yml")
+            for entry in _tasks(yaml.safe_load(path.read_text()))
+        ]
+        assert task in names, (role, task)
+
+
+def _tasks(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = []
+    for entry in entries or []:
+        found.append(entry)
+        for key in ("block", "rescue", "always"):
+            found += _tasks(entry.get(key, []))
+    return found
 
 
 def test_output_that_nobody_reads_any_more_stops_nothing() -> None:

@@ -32,15 +32,20 @@ def test_durations_are_short_and_plain(seconds: float, words: str) -> None:
     assert progress.duration(seconds) == words
 
 
+def lines_of(out: io.StringIO, now: list[float]) -> progress.ProgressLines:
+    return progress.ProgressLines(out, now=lambda: now[0])
+
+
 def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) -> None:
-    out = io.StringIO()
-    lines = progress.ProgressLines(out)
+    out, now = io.StringIO(), [0.0]
+    lines = lines_of(out, now)
     lines.planned(whole, frozenset())
     m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
     lines.started(m)
+    now[0] = 15.0
     lines.finished(m, result(m.id, "ok", 0.95, 0.94, 0.10))
     failed = whole.measurement("tcp-bandwidth.gpu2-lo.gpu1-lo")
-    lines.finished(failed, result(failed.id, "timeout"))
+    lines.finished(failed, result(failed.id, "timeout"))  # told at once
     _, first, second = out.getvalue().splitlines()
     planned = len(whole.measurements)
     assert first.startswith(f"[1/{planned}] tcp-bandwidth gpu1/lo>gpu2/lo 0.94 Gbit/s 4.1 s  left ")
@@ -49,15 +54,58 @@ def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) 
     )
 
 
+def test_without_a_terminal_a_line_comes_every_15_seconds_and_the_last_one_always(whole: Plan) -> None:
+    out, now = io.StringIO(), [0.0]
+    lines = lines_of(out, now)
+    lines.planned(whole, frozenset())
+    said: list[float] = []
+    for m in whole.measurements:
+        lines.started(m)
+        for _ in range(4):
+            now[0] += 1
+            before = out.tell()
+            lines.tick()
+            said += [now[0]] if out.tell() > before else []
+        before = out.tell()
+        lines.finished(m, result(m.id, "ok", 0.95))
+        said += [now[0]] if out.tell() > before else []
+    lines.close()
+    lines.close()
+    assert said
+    assert all(15 <= later - earlier <= 19 for earlier, later in zip([0.0, *said], said, strict=False)), said
+    total = len(whole.measurements)
+    told = out.getvalue().splitlines()
+    assert told[-1].startswith(f"[{total}/{total}] ")
+    assert told[-1].endswith("  left 0s")
+    assert len(told) == 1 + len(said) + 1
+
+
+def test_one_long_measurement_is_said_to_run_every_15_seconds(whole: Plan) -> None:
+    out, now = io.StringIO(), [0.0]
+    lines = lines_of(out, now)
+    lines.planned(whole, frozenset())
+    m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
+    lines.started(m)
+    for _ in range(95):
+        now[0] += 1
+        lines.tick()
+    _, *told = out.getvalue().splitlines()
+    heads = [line.partition("  left ")[0] for line in told]
+    ages = ("15s", "30s", "45s", "1m00s", "1m15s", "1m30s")
+    assert heads == [f"[0/{len(whole.measurements)}] tcp-bandwidth gpu1/lo>gpu2/lo, {age}" for age in ages]
+
+
 def test_further_attempts_are_told_and_do_not_count_towards_the_plan(whole: Plan) -> None:
     out = io.StringIO()
-    lines = progress.ProgressLines(out)
+    now = [0.0]
+    lines = lines_of(out, now)
     lines.planned(whole, frozenset())
     m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
     lines.finished(m, result(m.id, "ok", 0.5))
     lines.again([[m]])
+    now[0] = 20.0
     lines.finished(m, result(m.id, "ok", 0.95).model_copy(update={"attempt": 2}))
-    _, _, told, again = out.getvalue().splitlines()
+    _, told, again = out.getvalue().splitlines()
     assert told == "1 measurement does not decide yet, or must be confirmed: once more"
     assert again.startswith(
         f"[1/{len(whole.measurements)}] tcp-bandwidth gpu1/lo>gpu2/lo attempt 2 0.95 Gbit/s 4.1 s  left "

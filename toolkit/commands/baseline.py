@@ -10,6 +10,7 @@ from toolkit import baselines, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import runs_dir_option
 from toolkit.exits import epilogue
+from toolkit.working import working
 from validation.counting import number_of
 
 
@@ -38,7 +39,9 @@ def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
     toolkit validate --fabric roce40 -i inventories/site --baseline good.yml
     toolkit judge RUN --criteria good.yml                                  a run that was made before
     """
-    made = baselines.make([rundir.find(runs_dir, name) for name in names])
+    runs = [rundir.find(runs_dir, name) for name in names]
+    with working("reading the runs"):
+        made = baselines.make(runs)
     for id_, why in made.left_out.items():
         click.echo(f"{id_}: left out: {why}", err=True)
     kind = "rehearsals: no acceptance" if made.of.rehearsal else "accepted runs"

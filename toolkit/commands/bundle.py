@@ -11,7 +11,7 @@ from toolkit import prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
-from toolkit.loudness import progress
+from toolkit.working import working
 
 
 @command(epilog=epilogue("bundle"))
@@ -49,8 +49,8 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
     from validation.signing.pack import bundle_run
 
     run_dir = rundir.find(runs_dir, run)
-    with rundir.lock(run_dir):
-        prepare_signing.complete(run_dir, progress)
+    with rundir.lock(run_dir), working("packing") as shown:
+        prepare_signing.complete(run_dir, shown.say)
         made = bundle_run(run_dir, output, allowed)
     if not made.signatures:
         click.echo("note: nobody has signed this run; see: toolkit sign --help", err=True)

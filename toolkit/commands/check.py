@@ -12,9 +12,9 @@ from toolkit.command_class import command
 from toolkit.commands.options import inventory_option
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
-from toolkit.loudness import progress
 from toolkit.progress import duration
 from toolkit.rundir import write_text
+from toolkit.working import working
 from validation.counting import number_of, were
 from validation.execute import Launcher
 
@@ -51,19 +51,21 @@ def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
     done = 0
 
     def begun(node: str) -> None:
-        progress(f"checking {node}")
+        shown.say(f"checking {node}")
 
     def ended(found: asbuilt.Checked) -> None:
         nonlocal done
         done += 1
         took = duration(time.monotonic() - began)
-        progress(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed")
+        shown.say(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed")
+        shown.now(f"checking, {done} of {number_of(len(nodes), 'node')} done")
 
     async def work(launcher: Launcher) -> list[asbuilt.Checked]:
         return await asbuilt.check(launcher, topology, nodes, begun, ended)
 
     try:
-        found = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
+        with working(f"reaching {number_of(len(nodes), 'node')}") as shown:
+            found = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
     except acceptance.Interrupted:
         click.echo(
             f"interrupted; {done} of {number_of(len(nodes), 'node')} {were(done)} checked, nothing was changed",

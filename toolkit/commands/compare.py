@@ -10,6 +10,7 @@ from toolkit import rundir
 from toolkit.command_class import command
 from toolkit.commands.options import runs_dir_option
 from toolkit.exits import Exit, epilogue
+from toolkit.working import working
 
 
 @command(epilog=epilogue("compare"))
@@ -50,7 +51,8 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
     from validation.compare import compare as compared  # only here: statistics and templates are slow to load
 
     a, b = rundir.find(runs_dir, before), rundir.find(runs_dir, after)
-    found = compared(a, b)
+    with working("comparing"):
+        found = compared(a, b)
     if form == "json":
         text = found.model_dump_json(indent=2, by_alias=True) + "\n"
     else:

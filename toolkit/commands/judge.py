@@ -12,6 +12,7 @@ from toolkit.command_class import command
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
 from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
+from toolkit.working import working
 from validation.otherwise import PACKAGED
 from validation.runfiles import RunFiles
 from validation.signing import is_signed
@@ -54,7 +55,8 @@ def judge(
     A file of criteria looks like those in RUN/criteria: copy an entry, change its bound.
     """
     run_dir = rundir.find(runs_dir, name)
-    made = judged.make(run_dir, criteria, profile, out)
+    with working("judging"):
+        made = judged.make(run_dir, criteria, profile, out)
     if as_json:
         click.echo(made.document())
     else:

@@ -29,6 +29,7 @@ from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 from toolkit.lab.standin import has_rpms
 from toolkit.loudness import progress
+from toolkit.working import working
 from validation.counting import number_of
 
 NODES = 4
@@ -201,7 +202,10 @@ def up(
     started = time.monotonic()
     if fabric:
         say(f"fabric {fabric} is rehearsed with {describe(wanted.spec())}")
-    spec = labs.up(name, wanted.count, rate_gbps, say, os_name, wanted.vms, copy=inventory, command=wanted.command)
+    with working(f"bringing up lab '{name}'") as shown:
+        spec = labs.up(
+            name, wanted.count, rate_gbps, shown.say, os_name, wanted.vms, copy=inventory, command=wanted.command
+        )
     took = time.monotonic() - started
     folder = inventory or (LAB if name == DEFAULT_NAME else inventory_dir(name))
     if as_json:
@@ -229,7 +233,8 @@ def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, a
             raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")
     become_root()
     started = time.monotonic()
-    spec = members.add(name, joining, say, inventory)
+    with working(f"bringing up {joining}") as shown:
+        spec = members.add(name, joining, shown.say, inventory)
     took = time.monotonic() - started
     if as_json:
         click.echo(json.dumps({"lab": name, "node": joining, "seconds": round(took, 2), **asdict(spec)}))
@@ -292,11 +297,14 @@ def down(name: str, every: bool, leaving: str | None, inventory: Path | None) ->
         raise UsageFault("--inventory goes with --node; the inventory of a lab goes with the lab")
     become_root()
     if leaving is not None:
-        members.remove(name, leaving, say, inventory)
+        with working(f"taking {leaving} down") as shown:
+            members.remove(name, leaving, shown.say, inventory)
         say(f"{leaving} has left lab '{name}'")
         return
     for one in labs.names() if every else [name]:
-        say(f"lab '{one}' is down" if labs.down(one, say) else f"there is no lab '{one}'; nothing to do")
+        with working(f"taking lab '{one}' down") as shown:
+            was_up = labs.down(one, shown.say)
+        say(f"lab '{one}' is down" if was_up else f"there is no lab '{one}'; nothing to do")
 
 
 @lab.command(epilog=epilogue("lab status"))

@@ -17,6 +17,7 @@ from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
 from toolkit.report_branding import take_branding
+from toolkit.working import working
 from validation.counting import number_of
 from validation.runfiles import VERDICT, RunFiles
 from validation.signing import is_signed
@@ -116,7 +117,8 @@ def report(
     if out is None and is_signed(run_dir):
         written = acceptance.signed_report(run, formats, formats != FORMATS)
     else:
-        written = acceptance.write_report(run, formats, out)
+        with working("writing the report"):
+            written = acceptance.write_report(run, formats, out)
     if details() and not as_json:
         print_ending(run, verdict, written.paths.get("html"), whole=True, last=False)
     keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
@@ -148,7 +150,9 @@ def _campaign(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None
     without = [name for name in formats if name not in campaigns.FORMATS]
     if without and formats != FORMATS:
         raise UsageFault(f"{', '.join(without)}: is of one run; a campaign is {', '.join(campaigns.FORMATS)}")
-    return campaigns.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
+    runs = [rundir.find(runs_dir, name) for name in names]
+    with working("writing the page of all runs"):
+        return campaigns.make(runs, formats, out, runs_dir)
 
 
 def _tell(

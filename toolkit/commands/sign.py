@@ -12,7 +12,7 @@ from toolkit import prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
-from toolkit.loudness import progress
+from toolkit.working import working
 
 
 @command(epilog=epilogue("sign"))
@@ -53,7 +53,8 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     name, company = signer(who)
     found = ssh.read_key(key.expanduser())
     with rundir.lock(run_dir):
-        prepare_signing.complete(run_dir, progress)
+        with working("writing the report anew") as shown:
+            prepare_signing.complete(run_dir, shown.say)
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
         signed = sign_run(run_dir, key.expanduser(), name, company, allowed)

@@ -13,6 +13,7 @@ from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.working import working
 
 OVERDUE_HOURS = 192
 
@@ -73,7 +74,9 @@ def trend(
     if overdue_hours is not None and metrics is None:
         raise UsageFault("--overdue-hours is for the alert in --metrics FILE; give that too")
     wanted = None if metrics is None else trends.Metrics(metrics, 3600.0 * (overdue_hours or OVERDUE_HOURS))
-    made = trends.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir, wanted)
+    runs = [rundir.find(runs_dir, name) for name in names]
+    with working("reading the runs"):
+        made = trends.make(runs, formats, out, runs_dir, wanted)
     for why in made.left_out.values():
         click.echo(why, err=True)
     if as_json:

@@ -23,6 +23,7 @@ from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.commands.validate_training import Training, training_options
 from toolkit.errors import UsageFault
+from toolkit.estimates import expected_s, total_s
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import OVER_TCP, choose_fabric, trains_over_tcp, without_rdma
 from toolkit.inventory import Site, read_site
@@ -31,10 +32,11 @@ from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
 from toolkit.slurm_job import SlurmJob
 from toolkit.verdict_text import print_plan
+from toolkit.working import working
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
-from validation.model import Plan, Scalar
+from validation.model import Scalar
 from validation.runfiles import RunFiles
 from validation.suites import DEFAULT, SUITES, WITHOUT, make_plan
 from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
@@ -267,7 +269,7 @@ def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
 
 def _one(asked: Asked, dry_run: bool, formats: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     if dry_run:
-        _print_plans([asked.plan], as_json)
+        _print_plans([asked], as_json)
         return
     run_dir = measured(asked, runs_dir)
     with rundir.lock(run_dir):
@@ -312,7 +314,7 @@ def begin(
     if len(several) == 1:
         _one(several[0], dry_run, formats, as_json, runs_dir)
     elif dry_run:
-        _print_plans([asked.plan for asked in several], as_json)
+        _print_plans(several, as_json)
     else:
         each(several, formats, as_json, runs_dir)
 
@@ -353,18 +355,19 @@ def _asked(
     return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)
 
 
-def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
+def _print_plans(several: Sequence[Asked], as_json: bool) -> None:
     """One plan; of several fabrics as JSON a list of them."""
+    plans = [asked.plan for asked in several]
     if as_json and len(plans) > 1:
         click.echo(json.dumps([plan.model_dump(mode="json") for plan in plans], indent=2))
         return
-    for plan in plans:
+    for asked, plan in zip(several, plans, strict=True):
         if as_json:
             click.echo(plan.model_dump_json(indent=2))
         else:
             if len(plans) > 1:
                 click.echo(f"\nfabric {plan.fabric}")
-            print_plan(make_console(), plan, duration(plan.estimated_s))
+            print_plan(make_console(), plan, duration(total_s(plan, expected_s(plan, asked.topology))))
 
 
 def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob | None = None) -> None:
@@ -386,6 +389,7 @@ def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob 
 def _finish(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
     """Judge, report, print, and end with the verdict's exit code."""
     run = RunFiles(run_dir)
-    verdict = acceptance.judge_run(run)
+    with working("judging"):
+        verdict = acceptance.judge_run(run)
     tell(run, verdict, formats, (lambda told: click.echo(json.dumps(told))) if as_json else None)
     raise SystemExit(Exit(verdict.exit_code))

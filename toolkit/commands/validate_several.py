@@ -13,6 +13,7 @@ from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
 from toolkit.ending import print_campaign
 from toolkit.errors import UsageFault
 from toolkit.loudness import progress
+from toolkit.working import working
 from validation.execute import Launcher
 from validation.model import VerdictDoc
 from validation.runfiles import RunFiles
@@ -33,7 +34,8 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
             run_dir = measured(asked, runs_dir)
             with rundir.lock(run_dir):
                 run = RunFiles(run_dir)
-                verdict = acceptance.judge_run(run)
+                with working("judging"):
+                    verdict = acceptance.judge_run(run)
                 done.append((run_dir, verdict))
                 tell(run, verdict, formats, said.append if as_json else None, last=False)
         except BaseException:  # whatever ends it: what is there, and what is not, has to be said
@@ -41,7 +43,8 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
             raise
     worst = campaigns.worst([verdict.exit_code for _, verdict in done])
     written = [name for name in campaigns.FORMATS if name in formats]
-    made = campaigns.make([run for run, _ in done], written, None, runs_dir) if written else None
+    with working("writing the page of all fabrics"):
+        made = campaigns.make([run for run, _ in done], written, None, runs_dir) if written else None
     for why in made.left_out.values() if made else ():
         click.echo(why, err=True)
     if as_json:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,13 +17,15 @@ from toolkit.agreement import Agreement
 from toolkit.commands.options import details
 from toolkit.deploy.site_state import how_built
 from toolkit.ending import print_ending
+from toolkit.estimates import expected_s
 from toolkit.exits import Exit
 from toolkit.inventory_record import InventoryRecord
 from toolkit.looking_on import looking_on
 from toolkit.loudness import progress, progress_stream
-from toolkit.progress import make_progress
+from toolkit.progress import ProgressLines, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
+from toolkit.working import working
 from validation.counting import be, number_of
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
@@ -74,7 +78,8 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
 
     async def work(launcher: Launcher) -> None:
         nonlocal run_dir
-        await acceptance.reach(launcher, topology.nodes)
+        with working(f"reaching {number_of(len(topology.nodes), 'node')}"):
+            await acceptance.reach(launcher, topology.nodes)
         await acceptance.refuse_without_rdma(launcher, topology, fabric, asked.plan.suites)
         run_dir = rundir.create(runs_dir, fabric.name if topology.here is None else HERE)
         with rundir.lock(run_dir):
@@ -125,9 +130,26 @@ async def measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: P
     """Measure what is missing of the run's plan, with progress on stderr."""
     import validation.report  # noqa: F401  (what the report needs is missed before anything is measured)
 
-    progress = make_progress(progress_stream())
-    async with looking_on(launcher, run_dir, plan, progress.said):
-        await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
+    shown = make_progress(progress_stream(), expected_s(plan, topology))
+    async with ticking(shown), looking_on(launcher, run_dir, plan, shown.said):
+        await acceptance.measure(launcher, run_dir, topology, plan, shown, acceptance.finished(run_dir))
+
+
+@contextlib.asynccontextmanager
+async def ticking(progress: ProgressLines) -> AsyncIterator[None]:
+    """While it lasts, the progress is asked every second whether it has something to say."""
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(1)
+            progress.tick()
+
+    task = asyncio.ensure_future(tick())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def interrupted(run_dir: Path | None) -> None:
@@ -158,7 +180,8 @@ def tell(
     run_dir = run.folder
     rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
     quick = [name for name in formats if name != "pdf"]
-    written = acceptance.write_report(run, quick) if quick else None
+    with working("writing the report"):
+        written = acceptance.write_report(run, quick) if quick else None
     report = written.paths.get("html") if written else None
     if told is not None:
         where = str(report) if report else None
@@ -167,6 +190,7 @@ def tell(
         print_ending(run, verdict, report, details(), last)
     left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
-        left_out += acceptance.write_report(run, ("pdf",)).left_out.values()
+        with working("writing report.pdf"):
+            left_out += acceptance.write_report(run, ("pdf",)).left_out.values()
     for why in left_out:
         click.echo(why, err=True)

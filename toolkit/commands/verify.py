@@ -14,6 +14,7 @@ from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.working import working
 from validation.counting import number_of
 from validation.visible import visible
 
@@ -63,7 +64,8 @@ def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, a
         path = rundir.find(runs_dir, str(path) if path else None)
     if rules is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", rules):
         raise UsageFault("--rules: 64 hexadecimal digits are wanted: the sha256 of the rules, as the report shows it")
-    found = check(path, allowed_signers, rules)
+    with working(f"verifying {path}: judging and reporting once more"):
+        found = check(path, allowed_signers, rules)
     if as_json:
         click.echo(json.dumps(found.document()))
     else:

@@ -1,4 +1,4 @@
-"""What the operator sees while a deployment runs: a live block on a terminal, else a line for each role.
+"""What the operator sees while a deployment runs: a live block on a terminal, else a line every 15 seconds.
 
 A terminal that is gone, or a reader that has ended, never stops a deployment: what cannot be shown stands in the log.
 """
@@ -19,12 +19,23 @@ from rich.text import Text
 
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
-from toolkit.progress import duration
+from toolkit.progress import bar_width
 from toolkit.streams import console
+from toolkit.working import Pace, duration
+
+LONG = {
+    ("horovod", "Build the image's packages"): "building the training image: installing its packages",
+    ("horovod", "Build the wheel in a container"): "building the training image: compiling Horovod",
+    ("horovod", "Build the image"): "building the training image: putting it together",
+    ("horovod", "Take the image from the registry"): "taking the training image from the registry",
+    ("horovod", "Pull the image"): "pulling the training image",
+    ("packages", "Install or remove packages"): "installing packages",
+}
+"""(role, task) -> what it does, of tasks that may take minutes. Of others the task's own name is shown."""
 
 
 class StageLines:
-    """One line for each role of each stage, and one for each failure."""
+    """One line every 15 seconds, of the role that begins or of the task that still runs, and one for each failure."""
 
     def __init__(
         self, out: IO[Any], watch: DeployWatch, estimate: Estimate, now: Callable[[], float] = time.monotonic
@@ -37,6 +48,9 @@ class StageLines:
         self._began = now()
         self._shown = ("", "")
         self._since: float | None = None  # when a role began whose line is still to be printed
+        self._task = ""
+        self._task_since = self._began
+        self._pace = Pace(now)
         self._muted = False
 
     @property
@@ -45,10 +59,10 @@ class StageLines:
         return self._now() - self._began
 
     def clock(self) -> str:
-        """`1m05s elapsed, about 2m10s left`; on a site's first run nobody knows what is left."""
+        """`1m05s elapsed, about 2m10s left`; of a site's first run `1m05s elapsed`."""
         left_s = self._estimate.left_s(self.elapsed_s)
-        left = "time left unknown: first run of this site" if left_s is None else f"about {duration(left_s)} left"
-        return f"{duration(self.elapsed_s)} elapsed, {left}"
+        left = "" if left_s is None else f", about {duration(left_s)} left"
+        return f"{duration(self.elapsed_s)} elapsed{left}"
 
     def where(self) -> str:
         """`[6/11] training: horovod`."""
@@ -60,6 +74,8 @@ class StageLines:
         """Show what the last event changed."""
         watch = self._watch
         here = (watch.stage_name, watch.role)
+        if watch.step != self._task:
+            self._task, self._task_since = watch.step, self._now()
         if watch.running and here != self._shown:
             self._shown, self._since = here, self._now()
         elif len(watch.running) < len(watch.at_work):
@@ -71,16 +87,31 @@ class StageLines:
             self.said(f"{watch.fresh_failure} {word}: {failure.place}: {failure.message}", "red")
 
     def pulse(self, wait_s: float = 1.0) -> None:
-        """A role's line waits until all its nodes have begun, at most so long.
+        """A role's line waits until all its nodes have begun, at most so long. A task's line comes when it takes long.
 
         `[6/11] training: horovod on gpu1, gpu2   1m05s elapsed, about 2m10s left`
+        `[6/11] training: building the training image: compiling Horovod, 1m20s, on head   3m05s elapsed`
         """
+        if not self._pace.due:
+            return
         if self._since is not None and self._now() - self._since >= wait_s:
-            self._since = None
             self.said(f"{self.where()} on {', '.join(self._watch.at_work)}   {self.clock()}")
+        elif self._since is None and self._watch.running:
+            age = duration(self._now() - self._task_since)
+            self.said(f"{self.doing()}, {age}, on {', '.join(self._watch.running)}   {self.clock()}")
+
+    def doing(self) -> str:
+        """Where, and which task: in words of its own where it may take minutes."""
+        watch = self._watch
+        words = LONG.get((watch.role, watch.task))
+        if words is None:
+            return f"{self.where()}: {watch.task}"
+        return f"[{watch.stage + 1}/{len(watch.stages)}] {watch.stage_name}: {words}"
 
     def said(self, text: str, style: str = "") -> None:
         """Print a line."""
+        self._since = None
+        self._pace.said()
         if not self._muted:
             try:
                 click.echo(text, file=self._out)
@@ -122,9 +153,11 @@ class Screen(StageLines):
         share = done if done is not None else max(0, watch.stage) / stages
         bar = Table.grid(padding=(0, 2))
         bar.add_row(
-            ProgressBar(total=1.0, completed=share, width=40), f"stage {watch.stage + 1}/{stages}", self.clock()
+            ProgressBar(total=1.0, completed=share, width=bar_width(self._console)),
+            f"stage {watch.stage + 1}/{stages}",
+            self.clock(),
         )
-        task = Text(f"  {self.where()}: {watch.task}" if watch.task else "  starting Ansible", style="cyan")
+        task = Text(f"  {self.doing()}" if watch.task else "  starting Ansible", style="cyan")
         return Group(task, Text("  " + ", ".join(watch.running), style="dim"), bar)
 
     def mute(self) -> None:

@@ -20,6 +20,7 @@ from toolkit.errors import LabError
 from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, release_for, served, sources_for
 from toolkit.lab.spec import cache_root
+from toolkit.working import working
 from validation.errors import ToolkitError
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ if __name__ == "__main__":
     os.umask(0o022)
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     try:
-        base_image(release_for(None), lambda text: print(text, file=sys.stderr))
+        with working("building the base image of the lab's nodes", sys.stderr) as shown:
+            base_image(release_for(None), shown.say)
     except ToolkitError as error:
         sys.exit(f"error: {error}")
