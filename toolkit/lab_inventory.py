@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from toolkit.lab.spec import DEFAULT_NAME, LAB
+from toolkit.lab.spec import DEFAULT_NAME, LAB, state_root
 from toolkit.lab.standing import standing_inventory
 from validation.load import load_yaml, read_source
 from validation.model_base import Model
@@ -40,6 +40,11 @@ def listed_lab(inventory: Path) -> str | None:
         return None
     source = read_source(file)
     return load_yaml(source, _LabInventory).lab if _NAMED.search(source.text) else None
+
+
+def is_of_a_lab(inventory: Path) -> bool:
+    """Whether an inventory lists a lab, or is the one that a lab itself has while it is up."""
+    return listed_lab(inventory) is not None or inventory.resolve().is_relative_to((state_root() / "labs").resolve())
 
 
 def refuse_absent_lab(inventory: Path) -> None:

@@ -82,10 +82,10 @@ def test_each_bad_node_gets_its_own_reason(folder: Path) -> None:
 def test_missing_or_foreign_probes_name_the_playbook(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     node = site(folder, 2).nodes[0]
     monkeypatch.setattr(ssh, "PROBE_PYTHON", "/nowhere/python")
-    assert "ansible-playbook site.yml -i inventories/test" in connect(node)["gpu1"]
+    assert "toolkit deploy -i inventories/test" in connect(node)["gpu1"]
     monkeypatch.setattr(ssh, "PROBE_PYTHON", sys.executable)
     monkeypatch.setattr(ssh, "digest", lambda: "of another release")
-    assert "another release; run: ansible-playbook" in connect(node)["gpu1"]
+    assert "another release; run: toolkit deploy -i" in connect(node)["gpu1"]
 
 
 def test_a_user_that_is_not_root_goes_through_sudo() -> None:

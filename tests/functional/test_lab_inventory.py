@@ -14,7 +14,7 @@ from tests.support.lab_folder import environment, make_lab
 from tests.support.warm import command
 from toolkit.inventory import read_site
 from toolkit.lab.inventory import RTT_MAX_US
-from toolkit.lab_inventory import listed_lab
+from toolkit.lab_inventory import is_of_a_lab, listed_lab
 from validation.load import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -137,3 +137,13 @@ def test_a_folder_without_the_inventory_is_told_where_it_is(tmp_path: Path, monk
         ConfigError, match=rf"^inventories/lab: no such file; the lab's inventory is {ROOT}/inventories/lab$"
     ):
         read_site(Path("inventories/lab"))
+
+
+def test_the_inventory_of_a_lab_itself_is_no_real_site(state: Path, tmp_path: Path) -> None:
+    make_lab("other", 8, count=2)
+    own = state / "labs/other/inventory"
+    assert listed_lab(own) is None
+    assert is_of_a_lab(own)
+    assert is_of_a_lab(ROOT / "inventories/lab")
+    assert not is_of_a_lab(ROOT / "inventories/xe9680")
+    assert not is_of_a_lab(tmp_path)

@@ -92,3 +92,15 @@ def test_each_python_has_one_range_of_ansible() -> None:
         assert len(fitting) == 1, f"3.{minor}"
     mine = next(r for r in lines if r.marker is None or r.marker.evaluate())
     assert Requirement(needs.bounds()["ansible-core"]).specifier == mine.specifier
+
+
+def test_no_message_asks_for_what_only_a_checkout_has() -> None:
+    """Commands of the toolkit do the same from a wheel: toolkit deploy, toolkit teardown."""
+    only = re.compile(r"ansible-playbook (?:site\.yml|playbooks/)|(?:run|by|it): (?:bin/|playbooks/)|run bin/")
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for folder in ("toolkit", "validation", "plugins")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for match in only.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert found == []

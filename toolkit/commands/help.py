@@ -9,7 +9,7 @@ from toolkit.errors import UsageFault
 
 FIRST_HOUR = "first-hour"
 STEPS = """\
-The first hour, on one Debian machine with root, in a checkout (bin/rehearse does all of it by itself):
+The first hour, on one Debian machine with root (in a checkout bin/rehearse does all of it by itself):
 
   toolkit lab up                          a virtual lab: head, client1, gpu1, gpu2
   toolkit deploy                          provision its nodes

@@ -117,7 +117,7 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
     if code == 255:
         raise LeaseError(f"{head.name} ({target.host}) does not answer by ssh")
     if code == 127:
-        raise LeaseError(f"{head.name} has no toolkit command yet: ansible-playbook playbooks/remoting.yml")
+        raise LeaseError(f"{head.name} has no toolkit command yet; run: toolkit deploy -i {inventory}")
     if code:
         sys.exit(code)
     return True

@@ -13,7 +13,7 @@ from toolkit.deploy import running
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import listed_lab
+from toolkit.lab_inventory import is_of_a_lab
 from validation import project
 from validation.project import ROOT
 
@@ -64,7 +64,7 @@ def teardown(
     """
     refuse_questions(ansible_options)
     playbook, found = project.file(PLAYBOOK, ROOT), found_inventory(inventory)
-    if not check and not yes and listed_lab(found) is None:
+    if not check and not yes and not is_of_a_lab(found):
         _ask(found, limit)
     job = running.Deployment(
         playbook, project.file("ansible.cfg", ROOT), found, limit, check, ansible_options, command="teardown"

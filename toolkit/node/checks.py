@@ -35,7 +35,7 @@ def node_of(topology: Topology, inventory: Path, name: str) -> Node:
     if "gpu_servers" not in found.groups:
         raise UsageFault(
             f"{name} is no GPU server ({', '.join(found.groups)}), and only those are in the pool; others come by: "
-            f"toolkit deploy -i {inventory} --limit {name}; and go by: playbooks/teardown.yml"
+            f"toolkit deploy -i {inventory} --limit {name}; and go by: toolkit teardown -i {inventory} --limit {name}"
         )
     return found
 
@@ -69,7 +69,7 @@ def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode],
     """UsageFault for a node without which the pool would be none, or that the pool's policy needs."""
     others = [node.name for node in topology.nodes if "gpu_servers" in node.groups and node.name != name]
     if not others:
-        raise UsageFault(f"{name} is the last GPU server; there is no pool without it: playbooks/teardown.yml")
+        raise UsageFault(f"{name} is the last GPU server; there is no pool without it: toolkit teardown -i {inventory}")
     policy = _policy(topology, inventory)
     if policy is None:
         return

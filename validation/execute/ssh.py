@@ -29,7 +29,7 @@ ALIVE_COUNT = 3  # a node that falls silent is given up after 15 s
 GREET_TIMEOUT_S = 30  # from the connection's begin to the first word of the probes
 PARALLEL_CONNECTS = 64
 MAX_CONTROL_FOLDER = 60  # a socket's path holds about 104 bytes, and ssh adds 17 while it binds
-PROVISION = "run: ansible-playbook site.yml -i {site}"
+PROVISION = "run: toolkit deploy -i {site}"
 
 BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
 
