@@ -98,6 +98,7 @@ def build(out: Path, key: Path) -> None:
         raise Fault(f"{out}: is not empty; name a new folder")
     if not key.is_file():
         raise Fault(f"{key}: no such key")
+    run("ssh-keygen", "-l", "-f", key)
     commit = run("git", "-C", ROOT, "rev-parse", "HEAD").strip()
     when = run("git", "-C", ROOT, "log", "-1", "--format=%ct", commit).strip()
     with tempfile.TemporaryDirectory(prefix="elastic-ai-release-") as scratch:
@@ -117,8 +118,10 @@ def build(out: Path, key: Path) -> None:
         )
         archive = next(Path(scratch).glob("*.tar.gz"))
         (made / archive.name).write_bytes(settled(archive.read_bytes(), int(when)))
-        sources = made / f"{NAME}-{version}.tar.gz"
-        run("git", "-C", tree, "archive", f"--prefix={NAME}-{version}/", "-o", sources, commit)
+        plain = Path(scratch) / "sources.tar"
+        run("git", "-C", tree, "archive", f"--prefix={NAME}-{version}/", "-o", plain, commit)
+        sources = gzip.compress(plain.read_bytes(), mtime=int(when))  # git's own differ from clone to clone
+        (made / f"{NAME}-{version}.tar.gz").write_bytes(sources)
         lines = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(made.iterdir())]
         (made / SUMS).write_text("".join(lines), encoding="utf-8")
         run("ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", NAMESPACE, made / SUMS)
@@ -147,7 +150,7 @@ def settled(archive: bytes, when: int) -> bytes:
             content = new.get(name, content)
             entry.size, entry.mtime, entry.mode = len(content), when, 0o755 if entry.mode & 0o100 else 0o644
             entry.uid = entry.gid = 0
-            entry.uname = entry.gname = ""
+            entry.uname, entry.gname, entry.pax_headers = "", "", {}
             archived.addfile(entry, io.BytesIO(content) if entry.isfile() else None)
     return packed.getvalue()
 
@@ -167,6 +170,7 @@ def main() -> int:
     one.add_argument("--out", type=Path, required=True, help="a new folder")
     one.add_argument("--key", type=Path, required=True, help="OpenSSH key that signs SHA256SUMS")
     asked = parser.parse_args()
+    os.umask(0o022)  # modes of files are in what is handed out
     try:
         if asked.command == "prepare":
             prepare(asked.version)

@@ -23,7 +23,12 @@ def files(*names: str) -> list[str]:
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of this tree, of what git has of it; its build leaves nothing here."""
+    """The wheel of this tree; its build leaves nothing here."""
+    return pack(clone(folder), folder / "wheels")
+
+
+def clone(folder: Path) -> Path:
+    """This tree as it is now, in `folder`; what is not committed is added."""
     words = ["git", "clone", "-q", "--shared", str(REPO), str(folder / "tree")]
     subprocess.run(words, check=True)
     for name in files():
@@ -34,7 +39,7 @@ def build_wheel(folder: Path) -> Path:
         elif not source.exists():
             target.unlink(missing_ok=True)
     subprocess.run(["git", "-C", str(folder / "tree"), "add", "-A"], check=True)
-    return pack(folder / "tree", folder / "wheels")
+    return folder / "tree"
 
 
 def pack(tree: Path, folder: Path, umask: int = 0o022) -> Path:
