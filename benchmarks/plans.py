@@ -67,7 +67,7 @@ def main() -> None:
                 command += ["--fabric", fabric]
                 command += [word for suite in options.suite for word in ("--suite", suite)]
                 ran = subprocess.run([*command, "-i", str(site)], cwd=ROOT, capture_output=True, text=True, check=True)
-                after, plan = os.times(), json.loads(ran.stdout)
+                after, plan = os.times(), json.loads(ran.stdout)["outlines"][0]
                 cpu = after.children_user + after.children_system - before.children_user - before.children_system
                 print(
                     json.dumps(

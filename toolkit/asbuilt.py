@@ -42,6 +42,16 @@ class Checked:
             return Exit.FAILED
         return Exit.INCOMPLETE if self.facts.of("not-run") or not self.facts.of("passed") else Exit.OK
 
+    def document(self) -> dict[str, object]:
+        """For --json."""
+        states = {Exit.OK: "ok", Exit.FAILED: "failed"}
+        return {
+            "node": self.node,
+            "state": "not-checked" if self.facts is None else states.get(self.exit_code, "incomplete"),
+            "error": self.error or None,
+            "checks": [check.model_dump(mode="json") for check in self.facts.checks] if self.facts else [],
+        }
+
 
 def chosen(topology: Topology, limit: str | None) -> tuple[Node, ...]:
     """The nodes that `limit` names: names, groups or patterns of names, with commas; UsageFault where one fits none."""

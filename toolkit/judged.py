@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
@@ -27,9 +27,9 @@ class Made:
     rejudged: Rejudged
     rules: Rules
 
-    def document(self) -> str:
+    def document(self) -> dict[str, Any]:
         """For --json: judged.json and where it is."""
-        return json.dumps({**self.rejudged.model_dump(mode="json", by_alias=True), "folder": str(self.folder)})
+        return {**self.rejudged.model_dump(mode="json", by_alias=True), "folder": str(self.folder)}
 
     def text(self, whole: bool = True) -> str:
         """What is different, the verdicts that changed first; `whole`: all of it, and not only the first."""

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails;
-and the register of the hashes of this release's rules, by which runs of it are known later.
+the schemas of answers and documents; and the register of the hashes of this release's rules, by which runs of it are
+known later.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
@@ -11,14 +12,17 @@ Only what is between the two marks of a page is written; text above and below th
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from toolkit import exits  # noqa: E402 - after the path
+from toolkit import answer_forms, exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
 from tools.docsite import measured  # noqa: E402
 from validation.catalogue import load_criteria  # noqa: E402
@@ -58,10 +62,15 @@ def engine_table() -> str:
     return "\n".join(["| engine | for | how a part of a GPU is held |", "|---|---|---|", *rows]) + "\n"
 
 
+def _json(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, indent=2) + "\n"
+
+
 #: page -> (source, how its generated part is made)
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/how-to/acceptance.md": ("toolkit/exits.py", exits.verdict_table),
     "docs/reference/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
+    "docs/reference/answers.md": ("toolkit/answer_forms/", answer_forms.table),
     "docs/explanation/verdicts.md": ("validation/fabrics/", tcp_bounds),
     "docs/how-to/pool.md": ("toolkit/lease/engines/", engine_table),
     "docs/how-to/troubleshooting.md": ("validation/criteria/*.yml", remedies),
@@ -70,7 +79,10 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 #: file that is made as a whole -> how
-WHOLE: dict[str, Callable[[], str]] = {f"validation/{REGISTER}": register_text}
+WHOLE: dict[str, Callable[[], str]] = {
+    f"validation/{REGISTER}": register_text,
+    **{f"docs/schema/{name}": partial(_json, schema) for name, schema in answer_forms.files().items()},
+}
 
 
 def page(name: str) -> str:
@@ -98,6 +110,7 @@ def main() -> int:
     stale = [name for name in (*PAGES, *WHOLE) if page(name) != _standing(ROOT / name)]
     for name in stale:
         if not check:
+            (ROOT / name).parent.mkdir(parents=True, exist_ok=True)
             (ROOT / name).write_text(page(name), encoding="utf-8")
         print(f"{name}: " + ("stale; run tools/make_docs.py" if check else "written"))
     return int(check and bool(stale))

@@ -149,7 +149,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     waive(desk / "site/waivers.yml")
     done = play(desk, *MEASURE, "-i", "site", "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["suites"] == ["preflight", "transport"]
+    assert json.loads(done.stdout)["plans"][0]["suites"] == ["preflight", "transport"]
     assert done.stderr == "acceptance profile network, chosen by the inventory: 8 criteria are owed\n"
     done = play(desk, *MEASURE, "-i", "site", "--json")
     assert done.returncode == 0, done.stderr

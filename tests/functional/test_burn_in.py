@@ -292,9 +292,9 @@ def test_the_command_line_says_what_goes_with_minutes_prints_the_plan_and_stops_
     assert "--suite burn-in" in ran("--here", "--minutes", "5").stderr
     assert "exclude each other" in ran("--here", "--suite", "burn-in", "--minutes", "5", "--hours", "1").stderr
     day = ran("--here", "--suite", "burn-in", "--hours", "24", "--dry-run", "--json")
-    assert json.loads(day.stdout)["measurements"][0]["params"]["seconds"] == 86400.0
+    assert json.loads(day.stdout)["plans"][0]["measurements"][0]["params"]["seconds"] == 86400.0
     shown = ran("--here", "--suite", "burn-in", "--minutes", "7", "--dry-run", "--json")
-    assert json.loads(shown.stdout)["measurements"][0]["params"]["seconds"] == 420.0
+    assert json.loads(shown.stdout)["plans"][0]["measurements"][0]["params"]["seconds"] == 420.0
     assert "7m15s" in ran("--here", "--suite", "burn-in", "--minutes", "7", "--dry-run").stdout
     process = subprocess.Popen([*command, "--here", "--suite", "burn-in", "--minutes", "3"], cwd=tmp_path,
                                env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import answers
 from tests.support.warm import COMMAND_PATH, command
 from toolkit.campaigns import fabrics_asked, worst
 from toolkit.errors import UsageFault
@@ -98,7 +99,7 @@ def test_each_fabric_has_its_run_and_verdict_and_the_worst_exit_code_is_the_end(
 
 def test_json_is_one_document_with_all_verdicts_and_the_page(desk: Path) -> None:
     done = play(desk, "validate", "--fabric", f"{TCP1},tcp10", *MEASURED, "--json", "--format", "json")
-    told = json.loads(done.stdout)
+    told = answers.check(done.stdout, "validations")
     assert done.returncode == told["exit_code"] == 1
     assert [(r["fabric"], r["sign_off"]) for r in told["runs"]] == [("tcp1", "INCOMPLETE"), ("tcp10", "REJECTED")]
     document = json.loads((desk / told["campaign"]["json"]).read_text())
@@ -138,7 +139,7 @@ def test_bad_lists_are_refused_before_anything_is_measured(desk: Path, given: st
 def test_a_dry_run_has_a_plan_for_each(desk: Path) -> None:
     done = play(desk, "validate", "--fabric", f"{TCP1},tcp10", *MEASURED, "--dry-run", "--json")
     assert done.returncode == 0
-    assert [plan["fabric"] for plan in json.loads(done.stdout)] == ["tcp1", "tcp10"]
+    assert [plan["fabric"] for plan in json.loads(done.stdout)["plans"]] == ["tcp1", "tcp10"]
     shown = play(desk, "validate", "--fabric", f"{TCP1},tcp10", *MEASURED, "--dry-run").stdout
     assert (shown.count("NOT a verdict"), shown.count("fabric tcp10\n")) == (2, 1)
     assert not (desk / "runs").exists()

@@ -28,7 +28,7 @@ def test_all_claims_are_listed_and_counted(words: tuple[str, ...]) -> None:
 
 def test_a_documents_claims_alone() -> None:
     done = toolkit("list", "--document", "vmware", "--json")
-    listed = json.loads(done.output)
+    listed = json.loads(done.output)["claims"]
     assert {c["id"].partition(".")[0] for c in listed} == {"vmware"}
     assert next(c for c in listed if c["id"] == "vmware.roce")["used_by"] == ["remote_ratio of roce100"]
     wrong = toolkit("list", "--document", "vmwara")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support import answers
 from toolkit.cli import cli
 from toolkit.engine import build, hostcode
 from toolkit.exits import Exit
@@ -45,7 +46,7 @@ def test_artefact(tmp_path: Path):
 def test_command(tmp_path: Path):
     done = CliRunner().invoke(cli, ["engine", "build", "--output", str(tmp_path / "e.tar.gz"), "--json"])
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
+    said = answers.check(done.stdout, "engine")
     assert said["sha256"] == hashlib.sha256((tmp_path / "e.tar.gz").read_bytes()).hexdigest()
     assert said["release"] == build.default_release()
     text = CliRunner().invoke(cli, ["engine", "build", "--output", str(tmp_path / "e.tar.gz")]).output

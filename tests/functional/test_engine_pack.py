@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support import answers
 from tests.support.node_modules import load
 from toolkit.cli import cli
 from toolkit.engine import build, elf, pack
@@ -86,7 +87,7 @@ def call(output: Path, sources: list[Path], *more: str) -> Any:
 def test_two_zips_make_an_archive_that_says_what_it_needs(tmp_path: Path, binaries: dict[str, bytes]) -> None:
     done = call(tmp_path / "a.tar.gz", pair(tmp_path, binaries, "new"), "--release", "1.0.0", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output)
+    said = answers.check(done.stdout, "engine-pack")
     assert said["sha256"] == hashlib.sha256((tmp_path / "a.tar.gz").read_bytes()).hexdigest()
     with tarfile.open(tmp_path / "a.tar.gz") as tar:
         assert tar.getnames() == ["engine.json", f"bin/{pack.SERVER}", "lib/libcuda.so.1", pack.GATE]

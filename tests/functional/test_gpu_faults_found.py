@@ -155,7 +155,7 @@ def test_the_list_has_every_fault_with_who_finds_it() -> None:
     command = [sys.executable, "-m", "toolkit", "lab", "fault", "list"]
     plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     listed = json.loads(subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, check=True).stdout)
-    assert [row["kind"] for row in listed] == list(faults.FAULTS) == [line.split()[0] for line in plain[1:]]
+    assert [row["kind"] for row in listed["faults"]] == list(faults.FAULTS) == [line.split()[0] for line in plain[1:]]
     assert any(line.split()[:4] == ["nvlink-missing", "GPU", "servers", "pf.nvlink"] for line in plain)
     page = (ROOT / "docs/how-to/lab.md").read_text()
     assert [kind for kind in faults.FAULTS if f"`{kind}`" not in page] == []

@@ -18,7 +18,7 @@ import paramiko
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.support import scan_answers, warm
+from tests.support import answers, scan_answers, warm
 from tests.support.sshd import NEEDED, host_line, keygen, serving
 from toolkit.cli import cli
 from toolkit.commands import inventory as command
@@ -111,6 +111,10 @@ def test_an_inventory_is_written_and_later_compared_and_never_overwritten(
     assert "CHECK: taken for the head: by its name" in text
     assert "fabric: roce400" in (site / "group_vars/all/fabric.yml").read_text()
 
+    told = toolkit("scan", site, "--key", folder / "user", "--known-hosts", known, "--json")
+    assert answers.check(told.stdout, "inventory-scan")["differences"] == []
+    again = init(folder, known, tmp_path / "again", nodes, "--json")
+    assert answers.check(again.stdout, "inventory-init")["nodes"] == ["head", "client1", "gpu1", "gpu2"]
     same = toolkit("scan", site, "--key", folder / "user", "--known-hosts", known)
     assert (same.exit_code, same.stdout) == (0, "all 4 nodes are as the inventory says\n")
     mine = text.replace("10.80.3.31/24", "10.80.3.99/24 ").replace(

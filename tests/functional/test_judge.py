@@ -103,7 +103,7 @@ def test_a_folder_takes_the_place_of_all_criteria(run_dir, rules):
 def test_another_profile_says_what_would_be_owed(run_dir):
     made = command(run_dir, "--profile", "network", "--json")
     document = json.loads(made.stdout)
-    assert document["schema"] == "elastic-ai-judged/1"
+    assert document["schema"] == "elastic-ai/judged/1"
     verdict = VerdictDoc.model_validate_json((Path(document["folder"]) / "verdict.json").read_text())
     assert verdict.profile is not None
     assert verdict.profile.name == "network"

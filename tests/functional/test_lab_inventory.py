@@ -82,7 +82,10 @@ def test_a_plan_is_made_of_the_lab_from_any_folder(state: Path, tmp_path: Path) 
     words = ("validate", "--fabric", "tcp10", "--dry-run", "--json")
     done = run("toolkit", *words, env=environment(state, leg), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert {node for m in json.loads(done.stdout)["measurements"] for node in m["nodes"]} >= {"head", "gpu2"}
+    assert {node for m in json.loads(done.stdout)["plans"][0]["measurements"] for node in m["nodes"]} >= {
+        "head",
+        "gpu2",
+    }
 
 
 def test_of_several_labs_the_one_that_is_named_is_listed(state: Path, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) ->
         words = ["validate", "-i", str(tmp_path), "--fabric", fabric, "--suite", "training", "--dry-run", "--json"]
         done = CliRunner().invoke(cli, words)
         assert done.exit_code == 0, done.output
-        return json.loads(done.stdout), done.stderr
+        return json.loads(done.stdout)["plans"][0], done.stderr
 
     found, said = plan_over("ib-edr")
     assert "is rehearsed over TCP, and what of it needs RDMA is not measured" in said
@@ -150,7 +150,7 @@ def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) ->
     assert not plan_over("tcp10")[1]
     only = ["validate", "-i", str(tmp_path), "--suite", "training", "--dry-run", "--summary", "--json", "--fabric"]
     outlined = [json.loads(CliRunner().invoke(cli, [*only, fabric]).stdout) for fabric in ("ib-edr", "tcp10")]
-    assert outlined[0]["steps"] == outlined[1]["steps"]
+    assert outlined[0]["outlines"][0]["steps"] == outlined[1]["outlines"][0]["steps"]
 
 
 def files(root: Path, contents: dict[str, str]) -> Path:

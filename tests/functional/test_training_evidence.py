@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support import answers
 from tests.support.figures_case import added
 from tests.support.raw_case import keep
 from tests.support.report_fixture import make_run
@@ -182,6 +183,8 @@ def test_the_trace_is_written_as_browsers_open_it(run: Path, tmp_path: Path) -> 
     assert traced(run).stdout == f"{name}\n"
     out = tmp_path / "trace.json"
     assert traced(run, name, "--out", str(out)).exit_code == 0
+    assert answers.check(traced(run, "--json").stdout, "traces")["jobs"] == [name]
+    assert answers.check(traced(run, name, "--out", str(out), "--json").stdout, "trace")["trace"] == str(out)
     spans = [row for row in json.loads(out.read_text())["traceEvents"] if row["ph"] == "X"]
     assert [(row["name"], row["ts"], row["dur"], row["tid"]) for row in spans] == [
         ("gemm_fp16", 0.0, 600.0, 0),

@@ -16,10 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import answers
 from tests.support.run_case import processes_of
 from tests.support.warm import COMMAND_PATH, command
 from validation.load import load_json, read_results
-from validation.model import DENIED, REPORT, Plan, RunInfo, VerdictDoc
+from validation.model import DENIED, REPORT, RunInfo, VerdictDoc
 from validation.runfiles import tied
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -99,7 +100,7 @@ def runs(site: Path) -> list[Path]:
 
 def test_the_long_test_by_itself_is_all_of_its_suite(site: Path) -> None:
     words = ("--suite", "training", "--long", "--data", "tiny", "--models", "small-resnet", "--epochs", "4")
-    plan = json.loads(toolkit(site, *TCP10, *words, "--dry-run", "--json").stdout)
+    plan = json.loads(toolkit(site, *TCP10, *words, "--dry-run", "--json").stdout)["plans"][0]
     trained = [m for m in plan["measurements"] if m["suite"] == "training"]
     assert [(m["kind"], m["params"]["model"], m["params"]["epochs"]) for m in trained] == [
         ("training-long", "small-resnet", 4)
@@ -167,7 +168,7 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
     assert "NOT a verdict" in done.stdout
     assert not re.search(r"\b(ACCEPTED|REHEARSAL|PASS|passed)\b", done.stdout)
     planned = toolkit(site, *TCP10, "--dry-run", "--json", REFUSE="gpu1,gpu2")
-    assert len(Plan.model_validate_json(planned.stdout).measurements) == 14
+    assert len(json.loads(planned.stdout)["plans"][0]["measurements"]) == 14
     assert runs(site) == []
 
 
@@ -177,11 +178,11 @@ def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
     assert re.search(r"14 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
     assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pair of ports" in done.stdout
     assert "NOT a verdict" in done.stdout
-    told = json.loads(toolkit(site, *TCP10, "--dry-run", "--summary", "--json").stdout)
+    (told,) = json.loads(toolkit(site, *TCP10, "--dry-run", "--summary", "--json").stdout)["outlines"]
     assert sum(step["measurements"] for step in told["steps"]) == 14
     assert told["predicted_s"] > 0
     several = toolkit(site, "validate", "--fabric", "tcp10,tcp25", *HERE_SITE, "--dry-run", "--summary", "--json")
-    assert [one["fabric"] for one in json.loads(several.stdout)] == ["tcp10", "tcp25"]
+    assert [one["fabric"] for one in json.loads(several.stdout)["outlines"]] == ["tcp10", "tcp25"]
     assert runs(site) == []
 
 
@@ -189,7 +190,7 @@ def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
 def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> None:
     suites = ("--suite", "preflight", "--suite", "transport")
     done = toolkit(site, *TCP10, *suites, "--json", "--format", "html", "--format", "junit", PORT_BANDWIDTH="15411")
-    verdict = json.loads(done.stdout)
+    verdict = answers.check(done.stdout, "verdict")
     (run,) = runs(site)
     stored = load_json(run / "verdict.json", VerdictDoc)
     # Loopback is far faster than the 1 Gbit/s that the inventory declares: a fault of the measurement, never a pass.
@@ -292,7 +293,7 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
         return  # resuming is the same for all
     # What is measured is the plan of the run, so make that shorter instead of waiting for two minutes.
     quick = {"SECONDS_BANDWIDTH": "2", "PORT_BANDWIDTH": port}
-    plan = json.loads(toolkit(site, *TCP10, *suites, "--dry-run", "--json", **quick).stdout)
+    plan = json.loads(toolkit(site, *TCP10, *suites, "--dry-run", "--json", **quick).stdout)["plans"][0]
     (run / "plan.json").write_text(json.dumps(plan | {"run": run.name}))
     refused = toolkit(site, "validate", *PLAIN, "--resume", str(run), **quick)
     assert refused.returncode == 2

@@ -7,6 +7,7 @@ import re
 import shlex
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,11 @@ def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
     code, out = run_as(pool, "alice", f"toolkit lease extend {lease} --time 1h")
     assert code == 0, out
     after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
-    assert after - before == 3600
+    ends = [datetime.fromisoformat(one.replace("Z", "+00:00")).timestamp() for one in (before, after)]
+    assert ends[1] - ends[0] == 3600
     deadlines = "cat /run/elastic-ai/leases/*/deadline; true"
     until(
-        lambda: {json.loads(w)["until"] for n in SERVERS for w in shell(pool, n, deadlines).splitlines()}, {after}, 60
+        lambda: {json.loads(w)["until"] for n in SERVERS for w in shell(pool, n, deadlines).splitlines()}, {ends[1]}, 60
     )
     assert run_as(pool, "bob", f"toolkit lease extend {lease} --time 1h") == (2, f"error: lease {lease} is alice's")
     code, out = run_as(pool, "bob", f"toolkit lease release {lease}")

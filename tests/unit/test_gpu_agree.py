@@ -132,7 +132,7 @@ def test_gpus_are_told_apart_by_their_places_and_not_by_their_numbers() -> None:
         (made.nvbandwidth_text({H2D: [[None, None]]}), "ended with 0 and measured nothing"),
         (made.nvbandwidth_text({H2D: [[0.0, 0.0]]}), "ended with 0 and measured nothing"),
         (JSON[: len(JSON) // 2], "its JSON cannot be read"),
-        (TEXT[: TEXT.index("     10.21")], "a matrix of 1 rows"),
+        (TEXT[: TEXT.index("     10.21")], "a matrix of 1 row"),
         (TEXT.replace("10.21", "  inf"), "inf GB/s is no rate"),
         (TEXT.replace("10.21", "-1.00"), "-1.00 GB/s is no rate"),
         (TEXT.replace(" 1     10.21       N/A", " 1     10.21"), "has 1 of 2 cells"),

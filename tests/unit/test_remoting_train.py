@@ -73,7 +73,7 @@ def test_one_other_bit_is_counted_and_named(changes: dict[str, Any], words: str)
         ({"emulated": False}, "emulated is not that"),
         ({"devices": [{"name": "Emulated V100", "uuid": "GPU-1"}]}, "another GPU"),
         ({"batch": 8}, "8 images of a step"),
-        ({"gpus": 2}, "no training by elastic-ai-train on one GPU"),
+        ({"gpus": 2}, "no training by elastic-ai-train on 1 GPU"),
         ({"infer": True}, "no training by"),
         ({"tool": "elastic-ai-copybench"}, "no training by"),
         ({"losses": LOSSES[:11]}, "12 times and 11 losses of 12 steps"),

@@ -158,7 +158,7 @@ def test_a_damaged_output_is_refused(at: int) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"global_batch": 128}, "128 images of a step at 128 per device are 1 devices, 8 are planned"),
+        ({"global_batch": 128}, "128 images of a step at 128 per device are 1 device, 8 are planned"),
         ({"world": 1}, r"8 processes of jobs of \{1\}"),
         ({"total": 36000.0}, "a total of 36000 images/s does not fit its steps"),
         ({"loss": math.nan}, "the loss is not finite at step 1"),

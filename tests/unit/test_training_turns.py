@@ -116,7 +116,7 @@ def test_networks_that_were_chosen_are_the_only_ones() -> None:
         (gpus(rdma=False), "roce100", "tn.gdr", "the first fabric port of gpu1, gpu2 is TCP-only"),
         (hardware(("gpu1",), slots=4, bom=V100), "tcp10", "tn.outup", "there are no two GPU servers"),
         (hardware(("gpu1",), slots=4, bom=V100), "tcp10", "tn.twin", "there are no two GPU servers"),
-        (hardware(("gpu1", "gpu2"), slots=1), "tcp10", "tn.outup", "1 ranks of a server are not to be shared"),
+        (hardware(("gpu1", "gpu2"), slots=1), "tcp10", "tn.outup", "1 rank of a server cannot be shared"),
     ],
     ids=["tcp-only", "no direct", "alone", "no twin", "one rank"],
 )  # fmt: skip

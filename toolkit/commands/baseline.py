@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from toolkit import baselines, rundir
+from toolkit import answers, baselines, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import runs_dir_option
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 from toolkit.working import working
 from validation.counting import number_of
@@ -22,8 +22,9 @@ from validation.counting import number_of
     metavar="FILE",
     help="Write into this file.  [default: stdout]",
 )
+@json_option
 @runs_dir_option
-def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
+def baseline(names: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Make accepted runs the bounds of later ones.
 
     The criteria say what is good enough; a baseline says what each pair, port, node and job of this site has shown that
@@ -48,8 +49,11 @@ def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
     click.echo(
         f"{number_of(made.figures, 'figure')} of {made.of.site}, {made.of.fabric}, by {len(names)} {kind}", err=True
     )
-    if out is None:
-        click.echo(made.text, nl=False)
-    else:
+    if out is not None:
         rundir.write_text(out, made.text)
-        click.echo(str(out))
+    if as_json:
+        of = {"site": made.of.site, "fabric": made.of.fabric, "rehearsal": made.of.rehearsal, "runs": len(names)}
+        text = made.text if out is None else None
+        answers.say("baseline", {**of, "figures": made.figures, "left_out": made.left_out, "file": out, "text": text})
+    else:
+        click.echo(made.text if out is None else f"{out}\n", nl=False)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from toolkit import prepare_signing, rundir
+from toolkit import answers, prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
@@ -58,6 +57,6 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
         click.echo(f"note: it contains a file that may hold a secret: {file}", err=True)
     if as_json:
         document = {"bundle": str(made.path), "run_dir": str(run_dir), "size_bytes": made.size_bytes}
-        click.echo(json.dumps({**document, "files": made.files, "signatures": made.signatures}))
+        answers.say("bundle", {**document, "files": made.files, "signatures": made.signatures})
         return
     click.echo(str(made.path))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from toolkit import acceptance, asbuilt
+from toolkit import acceptance, answers, asbuilt
 from toolkit.command_class import command
-from toolkit.commands.options import inventory_option
+from toolkit.commands.options import inventory_option, json_option
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
 from toolkit.progress import duration
@@ -30,7 +30,8 @@ from validation.execute import Launcher
     metavar="FILE",
     help="Write a JUnit file over all nodes.",
 )
-def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
+@json_option
+def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool) -> None:
     """Check that the nodes are as the toolkit built them.
 
     Looks at services, ports, modules, limits, mounts and versions.
@@ -72,7 +73,9 @@ def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
             err=True,
         )
         raise SystemExit(Exit.INTERRUPTED) from None
-    for one in found:
+    if as_json:
+        answers.say("check", {"inventory": inventory, "nodes": [one.document() for one in found]})
+    for one in () if as_json else found:
         for line in asbuilt.lines(one, inventory, width):
             click.echo(line)
     if junit is not None:

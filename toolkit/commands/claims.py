@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
@@ -71,7 +71,7 @@ def _list(key: str | None, as_json: bool) -> None:
         raise UsageFault(f"there is no document {key!r}; there are: {', '.join(known.documents)}")
     claims = [c for c in known.claims.values() if key is None or c.id.startswith(f"{key}.")]
     if as_json:
-        click.echo(json.dumps([_document(c, known, criteria, fabrics) for c in claims], indent=2))
+        answers.say("claims", {"claims": [_document(c, known, criteria, fabrics) for c in claims]})
         return
     console = make_console()
     for document in known.documents.values():
@@ -108,7 +108,7 @@ def show(claim_id: str, as_json: bool) -> None:
     known, criteria, fabrics = _read()
     claim = known.claim(claim_id)
     if as_json:
-        click.echo(json.dumps(_document(claim, known, criteria, fabrics), indent=2))
+        answers.say("claim", {"claim": _document(claim, known, criteria, fabrics)})
         return
     console = make_console()
     console.print(Text(claim.id, style="bold"))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from toolkit import rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import runs_dir_option
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 
@@ -30,8 +30,9 @@ from toolkit.working import working
     metavar="FILE",
     help="Write into this file.  [default: stdout]",
 )
+@json_option
 @runs_dir_option
-def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path) -> None:
+def compare(before: str, after: str, form: str, out: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Compare two runs of a site.
 
     Prints what changed from run A to run B: stack, verdicts, figures.
@@ -45,7 +46,7 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
     \b
     toolkit compare runs/2026-11-21T10-15-00Z-roce40 runs/2026-12-01T09-00-00Z-roce40
     toolkit compare 2026-11-21T10-15-00Z-roce40 2026-12-01T09-00-00Z-roce40 --format html --out upgrade.html
-    toolkit compare A B --format json | jq '.criteria[] | select(.verdict == "worse") | .id'
+    toolkit compare A B --json | jq '.criteria[] | select(.verdict == "worse") | .id'
     """
     from validation.compare import as_html, as_text
     from validation.compare import compare as compared  # only here: statistics and templates are slow to load
@@ -57,10 +58,11 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
         text = found.model_dump_json(indent=2, by_alias=True) + "\n"
     else:
         text = as_html(found) if form == "html" else as_text(found)
-    if out is None:
-        click.echo(text, nl=False)
-    else:
+    if out is not None:
         rundir.write_text(out, text)
         click.echo(found.headline, err=True)
-        click.echo(str(out))
+    if as_json:
+        answers.say("comparison", {**found.model_dump(mode="json", by_alias=True), "file": out})
+    else:
+        click.echo(text if out is None else f"{out}\n", nl=False)
     raise SystemExit(Exit(found.exit_code))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Sequence
 
@@ -11,6 +10,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
@@ -58,7 +58,7 @@ def _list(suite: str | None, as_json: bool) -> None:
         raise UsageFault(f"unknown suite {suite!r}; {_near(suite, tuple(SUITES))}")
     found = [c for c in load_criteria() if suite is None or c.suite == suite]
     if as_json:
-        click.echo(json.dumps({"schema": "elastic-ai/criteria/1", "criteria": [_document(c) for c in found]}, indent=2))
+        answers.say("criteria", {"criteria": [_document(c) for c in found]})
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("criterion", "suite", "what must hold", "bound"):
@@ -85,7 +85,7 @@ def show(criterion_id: str, as_json: bool) -> None:
     if found is None:
         raise UsageFault(f"unknown criterion {criterion_id!r}; {_near(criterion_id, [c.id for c in known])}")
     if as_json:
-        click.echo(json.dumps({"schema": "elastic-ai/criterion/1", "criterion": _document(found)}, indent=2))
+        answers.say("criterion", {"criterion": _document(found)})
         return
     console = make_console()
     console.print(Text(f"{found.id}: {found.statement}", style="bold"), soft_wrap=True)

@@ -14,6 +14,7 @@ from typing import IO, NoReturn
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.deploy import outcome, record, running
 from toolkit.deploy.progress import make_progress
@@ -114,7 +115,13 @@ def carry_out(job: running.Deployment, as_json: bool) -> NoReturn:
         if not check and watch.nodes:
             _keep(state, done)
     elapsed_s = time.monotonic() - started
-    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), elapsed_s, log, as_json)
+    _say(
+        job,
+        end if not as_json else replace(end, lines=(answers.text("deployment", done.model_dump(mode="json")),)),
+        elapsed_s,
+        log,
+        as_json,
+    )
     raise SystemExit(end.exit_code)
 
 

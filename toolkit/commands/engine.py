@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
@@ -56,7 +56,7 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
     except OSError as e:
         raise LabError(str(e)) from e
     if as_json:
-        click.echo(json.dumps({"path": str(made.path.absolute()), "sha256": made.sha256, **asdict(made.info)}))
+        answers.say("engine", {"path": str(made.path.absolute()), "sha256": made.sha256, **asdict(made.info)})
         return
     click.echo(f"path: {made.path.absolute()}\nsha256: {made.sha256}")
     click.echo(f"release: {made.info.release}, for {made.info.machine} with glibc {made.info.glibc} or newer")
@@ -105,7 +105,7 @@ def pack(
         raise LabError(str(e)) from e
     about = made.about
     if as_json:
-        click.echo(json.dumps({"path": str(made.path.absolute()), **about, "sha256": made.sha256}))
+        answers.say("engine-pack", {"path": str(made.path.absolute()), **about, "sha256": made.sha256})
         return
     click.echo(f"path: {made.path.absolute()}\nsha256: {made.sha256}")
     click.echo(f"release: {about['release']} of {name}, for {about['machine']}")

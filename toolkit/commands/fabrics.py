@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
@@ -34,7 +34,7 @@ def fabrics(context: click.Context, as_json: bool) -> None:
         return
     profiles = [load_fabric(name) for name in fabric_names()]
     if as_json:
-        click.echo(json.dumps([fabric.model_dump(mode="json") for fabric in profiles], indent=2))
+        answers.say("fabrics", {"fabrics": [fabric.model_dump(mode="json") for fabric in profiles]})
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("fabric", "line rate", "link layer", "transport", "MTU", "lossless", "generation", "title"):
@@ -82,7 +82,7 @@ def show(name: str, inventory: Path | None, as_json: bool) -> None:
             "fabric": fabric.model_dump(mode="json"),
             "bounds": {k: b.model_dump(mode="json") for k, b in bounds.items()},
         }
-        click.echo(json.dumps(document, indent=2))
+        answers.say("fabric", document)
         return
     console = make_console()
     console.print(Text(f"{fabric.name}: {fabric.title}", style="bold"))

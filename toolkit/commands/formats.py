@@ -13,12 +13,12 @@ NONE = "none"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def format_option(none: bool = False) -> Callable[[F], F]:
+def format_option() -> Callable[[F], F]:
     """`--format`, repeatable, each a name or a comma-separated list; hands over `formats` in the order of FORMATS.
 
-    `none`: "none" may be asked for, which writes nothing.
+    "none" writes nothing.
     """
-    known = (*FORMATS, NONE) if none else FORMATS
+    known = (*FORMATS, NONE)
 
     def chosen(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> tuple[str, ...]:
         if not texts:

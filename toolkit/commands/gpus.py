@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.lease_shared import head_options, on_head
 from toolkit.lease import Exit, LeaseError, pool
@@ -35,6 +36,19 @@ def _row(gpu: pool.PoolGpu) -> list[str]:
     ]
 
 
+def _data(gpu: pool.PoolGpu) -> dict[str, Any]:
+    """Of a GPU for --json; what is not known of it is null."""
+    return {
+        **asdict(gpu),
+        "memory_mib": gpu.memory_mib or None,
+        "context_bytes": gpu.context_bytes or None,
+        "state": gpu.state or None,
+        "uses": [asdict(use) | {"until": answers.when(use.until)} for use in gpu.uses],
+        "free_shards": gpu.free,
+        "free": gpu.free / gpu.of,
+    }
+
+
 def _calendar(host: Host, days: int, as_json: bool) -> None:
     now = host.clock.time()
     done = host.slurm.run(["scontrol", "-o", "show", "reservation"])
@@ -42,12 +56,12 @@ def _calendar(host: Host, days: int, as_json: bool) -> None:
         raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
     found = calendar(parse_reservations(done.stdout), now, days)
     if as_json:
-        entries = [
-            {"start": start, "end": end, "now": start <= now, "for": one.whom, "repeats": one.repeats.lower()}
-            | {"name": one.title, "servers": list(one.nodes)}
+        entries: list[dict[str, Any]] = [
+            {"start": answers.when(start), "end": answers.when(end), "now": start <= now, "for": one.whom}
+            | {"name": one.title, "servers": list(one.nodes), "repeats": one.repeats.lower() or None}
             for start, end, one in found
         ]
-        click.echo(json.dumps({"days": days, "reservations": entries}, indent=2))
+        answers.say("calendar", {"days": days, "reservations": entries})
         return
     if not found:
         click.echo(f"Nothing is kept for anybody in the next {several(days, 'day')}.")
@@ -92,8 +106,7 @@ def gpus(inventory: Path | None, dates: bool, days: int, as_json: bool) -> None:
         if node.problem:
             click.echo(f"{node.name}: {node.problem}", err=True)
     if as_json:
-        document = [asdict(gpu) | {"free_shards": gpu.free, "free": gpu.free / gpu.of} for gpu in found]
-        click.echo(json.dumps({"gpus": document}, indent=2))
+        answers.say("gpus", {"gpus": [_data(gpu) for gpu in found]})
         return
     if not found:
         click.echo("The pool has no GPUs.")

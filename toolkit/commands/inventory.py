@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,8 @@ import click
 import yaml
 from click.core import ParameterSource
 
+from toolkit import answers
+from toolkit.answers import json_option
 from toolkit.command_class import group
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -77,8 +78,9 @@ def inventory() -> None:
 @inventory.command(epilog=epilogue("inventory init"))
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("addresses", nargs=-1)
+@json_option
 @_options
-def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options: Any) -> None:
+def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: bool, **options: Any) -> None:
     """Write the inventory FOLDER for the nodes at ADDRESSES, or of a list.
 
     Groups, fabric ports, bill of materials and system are proposed from what was read, in the form of
@@ -105,13 +107,21 @@ def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options
 
     texts = written.files(proposal, folder.resolve().name, user)
     written.write(folder, texts)
-    for path in texts:
-        click.echo(f"wrote {folder / path}")
     marks = sum(text.count(written.MARK) for text in texts.values())
-    click.echo(
-        f"{number_of(len(proposal.nodes), 'node')}; {number_of(marks, 'thing')} to look at: grep -rn "
-        f"{written.MARK[:-1]} {folder}"
-    )
+    if as_json:
+        document: dict[str, Any] = {
+            "inventory": folder,
+            "files": [folder / path for path in texts],
+            "to_look_at": marks,
+        }
+        document["nodes"] = [node.name for node in proposal.nodes]
+        document["problems"] = [{"node": who, "why": why} for who, why in proposal.problems]
+        answers.say("inventory-init", document)
+    else:
+        for path in texts:
+            click.echo(f"wrote {folder / path}")
+        nodes_words, marks_words = number_of(len(proposal.nodes), "node"), number_of(marks, "thing")
+        click.echo(f"{nodes_words}; {marks_words} to look at: grep -rn {written.MARK[:-1]} {folder}")
     raise SystemExit(Exit.INCOMPLETE if proposal.problems else Exit.OK)
 
 
@@ -164,14 +174,14 @@ def _compare(topology: Topology, proposal: Proposal, reads: Sequence[Read], as_j
     found = difference.differences(topology, proposal)
     new = difference.new_nodes(topology, proposal)
     if as_json:
-        answers = {r.wanted.address: r.outcome.model_dump(mode="json") for r in reads if isinstance(r.outcome, Answer)}
-        document = {
+        scanned = {r.wanted.address: r.outcome.model_dump(mode="json") for r in reads if isinstance(r.outcome, Answer)}
+        document: dict[str, Any] = {
             "differences": [one._asdict() for one in found],
             "problems": [{"node": who, "why": why} for who, why in proposal.problems],
             "new": [node.name for node in new],
-            "answers": answers,
+            "answers": scanned,
         }
-        click.echo(json.dumps(document, indent=2))
+        answers.say("inventory-scan", document)
     else:
         for one in found:
             click.echo(str(one))

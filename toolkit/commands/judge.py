@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import judged, rundir
+from toolkit import answers, judged, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
 from toolkit.ending import print_judged
@@ -58,7 +58,7 @@ def judge(
     with working("judging"):
         made = judged.make(run_dir, criteria, profile, out)
     if as_json:
-        click.echo(made.document())
+        answers.say("judged", made.document())
     else:
         print_judged(RunFiles(run_dir), made, _for_good(run_dir, criteria, profile), details())
     raise SystemExit(Exit(made.verdict.exit_code))

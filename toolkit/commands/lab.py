@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.lab_drill import drill
 from toolkit.commands.options import json_option
@@ -209,7 +209,7 @@ def up(
     took = time.monotonic() - started
     folder = inventory or (LAB if name == DEFAULT_NAME else inventory_dir(name))
     if as_json:
-        click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
+        answers.say("lab", {"lab": name, "inventory": str(folder), "took_s": round(took, 2), **_made(spec)})
         return
     count = len(spec.nodes)
     say(
@@ -225,6 +225,11 @@ def up(
         say(f"then: toolkit validate --fabric {fabric}{where}")
 
 
+def _made(spec: LabSpec) -> dict[str, Any]:
+    """Of a lab for --json; what it has not is null."""
+    return {**asdict(spec), "over": spec.over or None, "accel": spec.accel or None}
+
+
 def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, as_json: bool) -> None:
     """One node more; what else a lab is was said when it came up."""
     for option in ("fabric", "nodes", "rate_gbps", "os_name"):
@@ -237,7 +242,7 @@ def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, a
         spec = members.add(name, joining, shown.say, inventory)
     took = time.monotonic() - started
     if as_json:
-        click.echo(json.dumps({"lab": name, "node": joining, "seconds": round(took, 2), **asdict(spec)}))
+        answers.say("lab-node", {"lab": name, "node": joining, "took_s": round(took, 2), **_made(spec)})
         return
     say(f"{joining} joined lab '{name}' and answers ssh after {took:.1f} s; the pool does not have it yet")
     where = "" if name == DEFAULT_NAME and inventory is None else f" -i {inventory or inventory_dir(name)}"
@@ -263,8 +268,8 @@ def needs(
     names = packages(wanted.vms, has_rpms(os_key(spec.os)))
     labs.running_as_asked(spec, wanted.command)
     if as_json:
-        click.echo(
-            json.dumps({"lab": name, "fabric": fabric, "packages": names, "nodes": [asdict(n) for n in spec.nodes]})
+        answers.say(
+            "lab-needs", {"lab": name, "fabric": fabric, "packages": names, "nodes": [asdict(n) for n in spec.nodes]}
         )
         return
     say(describe(spec))
@@ -282,7 +287,8 @@ def needs(
     type=click.Path(path_type=Path, file_okay=False),
     help="Correct this copy of the inventory too, with --node.",
 )
-def down(name: str, every: bool, leaving: str | None, inventory: Path | None) -> None:
+@json_option
+def down(name: str, every: bool, leaving: str | None, inventory: Path | None, as_json: bool) -> None:
     """Take the lab down.
 
     No process, mount, namespace, bridge or rule stays. It works on half-made labs too.
@@ -300,11 +306,17 @@ def down(name: str, every: bool, leaving: str | None, inventory: Path | None) ->
         with working(f"taking {leaving} down") as shown:
             members.remove(name, leaving, shown.say, inventory)
         say(f"{leaving} has left lab '{name}'")
+        if as_json:
+            answers.say("lab-down", {"node": leaving, "labs": [{"lab": name, "was_there": True}]})
         return
+    done = []
     for one in labs.names() if every else [name]:
         with working(f"taking lab '{one}' down") as shown:
-            was_up = labs.down(one, shown.say)
-        say(f"lab '{one}' is down" if was_up else f"there is no lab '{one}'; nothing to do")
+            was_there = labs.down(one, shown.say)
+        say(f"lab '{one}' is down" if was_there else f"there is no lab '{one}'; nothing to do")
+        done.append({"lab": one, "was_there": was_there})
+    if as_json:
+        answers.say("lab-down", {"node": None, "labs": done})
 
 
 @lab.command(epilog=epilogue("lab status"))
@@ -320,7 +332,9 @@ def status(name: str, as_json: bool) -> None:
     spec = labs.load(name)
     nodes = labs.status(name)
     if as_json:
-        click.echo(json.dumps({"lab": name, "os": spec.os, "over": spec.over, "nodes": [asdict(n) for n in nodes]}))
+        answers.say(
+            "lab-status", {"lab": name, "os": spec.os, "over": spec.over or None, "nodes": [asdict(n) for n in nodes]}
+        )
     else:
         click.echo(f"lab '{name}', {spec.os_words}")
         click.echo(f"{'node':10} {'group':12} {'management':15} {'fabric':15} {'link':>12}  state")
@@ -381,7 +395,7 @@ def fault_list(as_json: bool) -> None:
     faults = lab_faults.FAULTS.items()
     if as_json:
         rows = [{"kind": k, "nodes": f.nodes, "found_by": f.found_by, "about": f.about} for k, f in faults]
-        click.echo(json.dumps(rows))
+        answers.say("faults", {"faults": rows})
         return
     click.echo(f"{'kind':16} {'nodes':12} {'found by':26} what it does")
     for kind, one in faults:
@@ -392,7 +406,9 @@ def fault_list(as_json: bool) -> None:
 @name_option
 @click.argument("node")
 @click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)), metavar="KIND")
-def fault_set(name: str, node: str, kind: str) -> None:
+@click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)))
+@json_option
+def fault_set(name: str, node: str, kind: str, as_json: bool) -> None:
     """Plant fault KIND on NODE; toolkit lab fault list shows the kinds.
 
     \b
@@ -401,12 +417,16 @@ def fault_set(name: str, node: str, kind: str) -> None:
     become_root()
     lab_faults.plant(name, node, kind, say)
     say(f"{node}: {lab_faults.FAULTS[kind].about}")
+    if as_json:
+        about = lab_faults.FAULTS[kind].about
+        answers.say("lab-fault", {"lab": name, "node": node, "fault": kind, "about": about})
 
 
 @fault.command("clear")
 @name_option
 @click.argument("node")
-def fault_clear(name: str, node: str) -> None:
+@json_option
+def fault_clear(name: str, node: str, as_json: bool) -> None:
     """Take back what was planted on NODE.
 
     \b
@@ -415,6 +435,8 @@ def fault_clear(name: str, node: str) -> None:
     become_root()
     lab_faults.clear(name, node, say)
     say(f"{node}: no fault planted")
+    if as_json:
+        answers.say("lab-fault", {"lab": name, "node": node, "fault": None, "about": None})
 
 
 lab.add_command(drill)

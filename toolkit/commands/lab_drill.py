@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.options import json_option
 from toolkit.errors import LabError, UsageFault
@@ -171,7 +172,7 @@ def drill(
             sys.exit(Exit.INTERRUPTED)
     write(out, name, done, left_out)
     if as_json:
-        click.echo(json.dumps({"lab": name, "drilled": [asdict(d) for d in done], "summary": drills.summary(done)}))
+        answers.say("lab-drill", {"lab": name, "drilled": [asdict(d) for d in done], "summary": drills.summary(done)})
     else:
         click.echo(drills.summary(done))
     if not drills.passed(done):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
@@ -11,6 +10,8 @@ from typing import Any
 
 import click
 
+from toolkit import answers
+from toolkit.answers import json_option
 from toolkit.command_class import group
 from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import (
@@ -30,7 +31,6 @@ from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 DEFAULT_S = 3600
 
 
@@ -44,6 +44,11 @@ def lease() -> None:
     toolkit lease extend 42 --time 1h
     toolkit lease release 42
     """
+
+
+def _released(name: str, state: str, words: str) -> dict[str, str]:
+    """What became of a lease that was to be released, for --json. `state`: released, ends, had-ended or refused."""
+    return {"lease": name, "state": state, "words": words}
 
 
 def _static_table(rows: list[dict[str, Any]]) -> str:
@@ -66,11 +71,11 @@ def _data(item: Lease) -> dict[str, Any]:
         "user": first.user,
         "what": item.what,
         "state": item.state,
-        "where": item.where,
-        "until": item.end,
+        "where": item.where or None,
+        "until": answers.when(item.end),
         "class": first.partition,
-        "reason": first.reason,
-        "ended": endings.ended_words(item.over) if item.over else "",
+        "reason": None if first.reason in ("", "None") else first.reason,
+        "ended": endings.ended_words(item.over) if item.over else None,
         "parts": parts,
     }
 
@@ -114,11 +119,14 @@ def request(
         omit("--static", "grants parts of different GPUs of one server, without Slurm", given)
         if not client or not user:
             raise LeaseError("--static needs --client and --user: who is to use it, and where")
-        click.echo(
-            lease_static.request(
-                inventory, static, client, user, count, part, DEFAULT_S if seconds is None else seconds
-            )
+        granted = lease_static.request(
+            inventory, static, client, user, count, part, DEFAULT_S if seconds is None else seconds
         )
+        if as_json:
+            data = granted.data | {"until": answers.when(granted.until)}
+            answers.say("static-lease", data)
+        else:
+            click.echo(granted.words)
         return
     if inventory is not None:
         raise LeaseError("request leases on the machine that uses them; -i is for --static")
@@ -129,16 +137,23 @@ def request(
     if no_wait:
         number = ask.submit(host, wanted, parts)
         item = manage.find(host, number)
-        click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wanted.text}")
+        if as_json:
+            answers.say("lease", _data(item))
+        else:
+            click.echo(f"lease {number}: asked for {wanted.text}")
         return
     number, endpoints = ask.obtain(host, wanted, parts, say)
     item = manage.find(host, number)
     if as_json:
-        click.echo(json.dumps(_data(item)))
+        answers.say("lease", _data(item))
         return
     click.echo(f"lease {number}: {wanted.text} until {clock(item.end)}: {running.describe(endpoints)}")
     for note in running.notes_of(endpoints):
         say(f"lease {number}: {note}")
+
+
+def _not_yet(reason: str | None) -> str:
+    return f"not yet: {reason}" if reason else "not yet"
 
 
 def _waits_for(item: Lease) -> str:
@@ -161,7 +176,11 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
     """
     if static is not None:
         there = lease_static.listed(inventory, static)
-        click.echo(json.dumps({"leases": there}, indent=2) if as_json else _static_table(there))
+        if as_json:
+            timed = [{**row, "until": answers.when(row["until"])} for row in there]
+            answers.say("static-leases", {"server": static, "leases": timed})
+        else:
+            click.echo(_static_table(there))
         return
     flags = [*(["--all"] if everyone else []), *(["--json"] if as_json else [])]
     if on_head(inventory, ["lease", "list", *flags]):
@@ -169,7 +188,7 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
     found = [item for item in manage.leases(this_host().slurm.jobs()) if item.state != "ended"]
     found = [item for item in found if everyone or item.jobs[0].user == manage.me()]
     if as_json:
-        click.echo(json.dumps({"leases": [_data(item) for item in found]}, indent=2))
+        answers.say("leases", {"leases": [_data(item) for item in found]})
         return
     if not found:
         click.echo("no leases" if everyone else f"{manage.me()} has no leases")
@@ -194,12 +213,12 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
     item = manage.find(host, number)
     data = _data(item)
     if as_json:
-        click.echo(json.dumps(data, indent=2))
+        answers.say("lease", data)
         return
     lines = [
         f"lease {number}: {item.what} of {data['user']}, {item.state}",
         f"  class   {data['class']}",
-        f"  where   {item.where or 'not yet: ' + data['reason']}",
+        f"  where   {item.where or _not_yet(data['reason'])}",
         f"  until   {clock(item.end)}",
     ]
     lines += [f"  ended   {data['ended']}"] if data["ended"] else []
@@ -251,11 +270,11 @@ def env(number: int, folder: Path, as_json: bool) -> None:
         "engine": ends[0].engine,
         "environment": values,
         "servers": [f"{end.address}:{end.port}" for end in ends],
-        "secret": str(adapter.secret(folder) or ""),
+        "secret": None if adapter.secret(folder) is None else str(adapter.secret(folder)),
         "secret_variable": adapter.SECRET_VARIABLE,
         "holds_memory_of": adapter.HOLDS_MEMORY_OF,
     }
-    click.echo(json.dumps(document, indent=2))
+    answers.say("lease-env", document)
 
 
 @lease.command()
@@ -263,13 +282,19 @@ def env(number: int, folder: Path, as_json: bool) -> None:
 @click.option(
     "--time", "seconds", type=Duration(), metavar="TIME", required=True, help="Keep it so much longer, as 90m or 2h."
 )
-def extend(number: int, seconds: int) -> None:
+@json_option
+def extend(number: int, seconds: int, as_json: bool) -> None:
     """Keep a lease longer, up to what the pool allows you.
 
     \b
     toolkit lease extend 42 --time 90m
     """
-    click.echo(manage.extend(manage.find(this_host(), number), seconds))
+    host = this_host()
+    words = manage.extend(manage.find(host, number), seconds)
+    if as_json:
+        answers.say("lease", _data(manage.find(host, number)))
+    else:
+        click.echo(words)
 
 
 @lease.command()
@@ -285,7 +310,15 @@ def extend(number: int, seconds: int) -> None:
     metavar="TIME",
     help="Notify the program first and wait so long, as 2m; a number alone is seconds. For administrators.",
 )
-def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool, grace_s: int) -> None:
+@json_option
+def release(
+    inventory: Path | None,
+    static: str | None,
+    names: tuple[str, ...],
+    everything: bool,
+    grace_s: int,
+    as_json: bool,
+) -> None:
     """Give leases back.
 
     An administrator releases anybody's, at once or with --grace TIME.
@@ -299,27 +332,39 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     if static is not None and grace_s:
         raise LeaseError("--grace needs Slurm, which static leases do without")
     if static is not None:
-        for name in names:
-            click.echo(lease_static.release(inventory, static, name))
+        said = [lease_static.release(inventory, static, name) for name in names]
+        if as_json:
+            rows = [_released(name, "released", words) for name, words in zip(names, said)]  # noqa: B905 - Python 3.9
+            answers.say("released-leases", {"leases": rows})
+        else:
+            click.echo("\n".join(said))
         return
     if not all(re.fullmatch(r"[0-9]{1,9}", name) for name in names):
         raise LeaseError("leases are named by number; toolkit lease list shows yours")
     numbers = [int(name) for name in names]
     flags = [*(["--all"] if everything else []), *(["--grace", f"{grace_s}s"] if grace_s else [])]
+    flags += ["--json"] if as_json else []
     if on_head(inventory, ["lease", "release", *map(str, numbers), *flags]):
         return
     host = this_host()
     mine = [i for i in manage.leases(host.slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
-    problems = 0
+    rows = []
     for item in mine if everything else [manage.find(host, number) for number in numbers]:
         if item.state == "ended":
-            click.echo(f"lease {item.id} has already ended: {endings.ended_words(item.over or item.jobs[0])}")
-            continue
-        try:
-            manage.release(host, item, grace_s)
-            click.echo(f"lease {item.id}: " + (f"ends in {grace_s} s" if grace_s else "released"))
-        except LeaseError as fault:
-            click.echo(f"error: {fault}", err=True)
-            problems += 1
-    if problems:
+            words = f"has already ended: {endings.ended_words(item.over or item.jobs[0])}"
+            rows.append(_released(str(item.id), "had-ended", words))
+        else:
+            try:
+                manage.release(host, item, grace_s)
+                state, words = ("ends", f"ends in {grace_s} s") if grace_s else ("released", "released")
+                rows.append(_released(str(item.id), state, words))
+            except LeaseError as fault:
+                click.echo(f"error: {fault}", err=True)
+                rows.append(_released(str(item.id), "refused", str(fault)))
+                continue
+        if not as_json:
+            click.echo(f"lease {item.id}{' ' if item.state == 'ended' else ': '}{words}")
+    if as_json:
+        answers.say("released-leases", {"leases": rows})
+    if any(row["state"] == "refused" for row in rows):
         sys.exit(Exit.RETRY if everything else Exit.USAGE)

@@ -7,6 +7,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ from validation import bounded, noise
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
 FOLDER = "/run/elastic-ai/static"
+
+
+@dataclass(frozen=True)
+class Granted:
+    """A static lease that was granted: for programs, when it ends (seconds since the epoch), and for people."""
+
+    data: dict[str, Any]
+    until: float | None
+    words: str
 
 
 def _node(inventory: Path | None, name: str) -> Any:
@@ -55,8 +65,8 @@ def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Any:
 
 def request(
     inventory: Path | None, server: str, client: str, user: str, count: int, part: str | None, seconds: int
-) -> str:
-    """Start an instance on `server` for `user` on `client`; the sentence to print."""
+) -> Granted:
+    """Start an instance on `server` for `user` on `client`."""
     if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
         raise LeaseError(f"--user {user}: not a user's name")
     if count < 1:
@@ -86,7 +96,9 @@ def request(
 
     until = clock(endpoint["deadline"])
     said = f"lease {name}: {what} until {until} for {user} on {client}"
-    return "\n".join([f"{said}: toolkit run --static {name} -- …", *([rounding] if rounding else []), MISSING])
+    words = "\n".join([f"{said}: toolkit run --static {name} -- …", *([rounding] if rounding else []), MISSING])
+    data = {"lease": name, "server": server, "what": what, "client": client, "user": user, "note": rounding or None}
+    return Granted(data, endpoint["deadline"], words)
 
 
 def listed(inventory: Path | None, server: str) -> list[dict[str, Any]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
@@ -83,7 +83,7 @@ def narrow(
         click.echo("interrupted; what was running has ended", err=True)
         sys.exit(Exit.INTERRUPTED)
     if as_json:
-        click.echo(json.dumps({**asdict(outcome), "words": outcome.words}))
+        answers.say("narrowed", {**asdict(outcome), "words": outcome.words})
     else:
         click.echo(outcome.words)
     if outcome.bad or outcome.nobody_good:

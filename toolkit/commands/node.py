@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.lease_shared import grace_type
-from toolkit.commands.options import inventory_option, runs_dir_option
+from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
@@ -66,7 +67,7 @@ def joins(command: Callable[..., None]) -> Callable[..., None]:
             raise UsageFault("--key and --as belong together: who signs, and with what")
         command(Newcomer(name, inventory, runs_dir, accepted, _names(peers), key, who), **rest)
 
-    for option in (runs_dir_option, *reversed(key_options), inventory_option, click.argument("name")):
+    for option in (runs_dir_option, json_option, *reversed(key_options), inventory_option, click.argument("name")):
         asked = option(asked)
     return asked
 
@@ -87,7 +88,7 @@ def node() -> None:
 
 @node.command()
 @joins
-def add(newcomer: Newcomer) -> None:
+def add(newcomer: Newcomer, as_json: bool) -> None:
     """Let a GPU server of the inventory join the pool.
 
     It is checked and provisioned, all others learn of it, and it stays drained until its own acceptance, measured with
@@ -98,13 +99,13 @@ def add(newcomer: Newcomer) -> None:
     \b
     toolkit node add gpu3 -i inventories/site --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
     """
-    _join("add", newcomer)
+    _join("add", newcomer, as_json)
 
 
 @node.command()
 @joins
 @grace_option
-def replace(newcomer: Newcomer, grace_s: int | None) -> None:
+def replace(newcomer: Newcomer, grace_s: int | None, as_json: bool) -> None:
     """Put another machine in a node's place: same name, same place in the inventory.
 
     The node is drained and waited for like one that is removed; a machine that is dead has no leases left. Then the
@@ -114,16 +115,18 @@ def replace(newcomer: Newcomer, grace_s: int | None) -> None:
     \b
     toolkit node replace gpu2 -i inventories/site
     """
-    _join("replace", newcomer, grace_s)
+    _join("replace", newcomer, as_json, grace_s)
 
 
-def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | None = None) -> None:
+def _join(verb: Literal["add", "replace"], newcomer: Newcomer, as_json: bool, grace_s: int | None = None) -> None:
     name = newcomer.name
     began = time.monotonic()
     joining = Joining(verb, newcomer, say)
     if verb == "replace":
         joining.empty(grace_s)
     found = joining.join()
+    if as_json:
+        answers.say("node", {"node": name, "verb": verb, "addendum": found.model_dump(mode="json")})
     if not found.accepted:
         click.echo(f"{name} stays drained; correct that and run the same command again", err=True)
         raise SystemExit(Exit.FAILED)
@@ -134,10 +137,11 @@ def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | No
 @click.argument("name")
 @inventory_option
 @grace_option
+@json_option
 @click.option(
     "--without-teardown", is_flag=True, help="Leave the machine as it is, where it is dead or somebody else's now."
 )
-def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bool) -> None:
+def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bool, as_json: bool) -> None:
     """Take a GPU server out of the pool.
 
     It gets no new leases; those that run are waited for, or taken back with --grace. Then what was provisioned on it is
@@ -149,6 +153,8 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
     """
     leave.remove(name, inventory, grace_s, without_teardown, say)
     say(f"{name} has left the pool")
+    if as_json:
+        answers.say("node", {"node": name, "verb": "remove", "addendum": None})
 
 
 def _names(peers: str | None) -> Sequence[str]:

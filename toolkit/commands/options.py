@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import click
 
+from toolkit.answers import json_option as json_option
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory
 
@@ -21,10 +22,9 @@ inventory_option = click.option(
     show_default=str(LAB),
     help="Read this Ansible inventory, a folder or a file.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 runs_dir_option = click.option(
     "--runs-dir",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, file_okay=False),
     default=Path("runs"),
     show_default=True,
     help="Keep and look up runs in this folder.",

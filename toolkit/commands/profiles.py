@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.progress import make_console
@@ -55,7 +55,7 @@ def _list(as_json: bool) -> None:
     criteria = load_criteria()
     found = [load_profile(name, criteria, SUITES) for name in profile_names()]
     if as_json:
-        click.echo(json.dumps([_document(profile, criteria) for profile in found], indent=2))
+        answers.say("profiles", {"profiles": [_document(profile, criteria) for profile in found]})
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("profile", "delivery", "test", "owed", "without measurement", "title"):
@@ -90,7 +90,7 @@ def show(name: str, as_text: bool, as_json: bool) -> None:
         click.echo(profile_path(name).read_text(encoding="utf-8"), nl=False)
         return
     if as_json:
-        click.echo(json.dumps(_document(profile, criteria), indent=2))
+        answers.say("profile", {"profile": _document(profile, criteria)})
         return
     console = make_console()
     console.print(Text(f"{profile.name}: {profile.title}", style="bold"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import acceptance, campaigns, rundir, traces
+from toolkit import acceptance, answers, campaigns, rundir, traces
 from toolkit.command_class import command
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
@@ -134,7 +133,10 @@ def _trace(names: tuple[str, ...], job: str, more: bool, out: Path | None, as_js
     run = RunFiles(rundir.find(runs_dir, names[0] if names else None))
     if job == ALL_JOBS:
         found = traces.listed(run)
-        click.echo(json.dumps({"run": str(run.folder), "jobs": found}) if as_json else "\n".join(found))
+        if as_json:
+            answers.say("traces", {"run_dir": str(run.folder), "jobs": found})
+        else:
+            click.echo("\n".join(found))
         return
     text = traces.text(run, job)
     if out is None:
@@ -143,7 +145,10 @@ def _trace(names: tuple[str, ...], job: str, more: bool, out: Path | None, as_js
     if out.is_dir():
         raise UsageFault(f"--out {out}: is a folder; name a file for the trace")
     rundir.write_text(out, text)
-    click.echo(json.dumps({"run": str(run.folder), "job": job, "trace": str(out)}) if as_json else str(out))
+    if as_json:
+        answers.say("trace", {"run_dir": str(run.folder), "job": job, "trace": str(out)})
+    else:
+        click.echo(str(out))
 
 
 def _campaign(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, runs_dir: Path) -> campaigns.Made:
@@ -163,7 +168,7 @@ def _tell(
     for why in written.left_out.values():
         click.echo(why, err=True)
     if as_json:
-        click.echo(json.dumps(document))
+        answers.say("campaign" if isinstance(written, campaigns.Made) else "report", document)
     else:
         click.echo(text, err=True)
         for path in written.paths.values():

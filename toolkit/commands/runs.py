@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit import answers
 from toolkit import runs as listing
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 from toolkit.progress import make_console
-
-SCHEMA = "elastic-ai/runs/1"
 
 
 @command(epilog=epilogue("runs"))
@@ -35,7 +33,7 @@ def runs(as_json: bool, runs_dir: Path) -> None:
     """
     found = listing.rows(runs_dir)
     if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, "runs": [_document(row) for row in found]}, indent=2))
+        answers.say("runs", {"runs": [_document(row) for row in found]})
         return
     if not found:
         click.echo(f"{runs_dir}: no run yet; toolkit validate makes one")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from toolkit import prepare_signing, rundir
+from toolkit import answers, prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
@@ -64,7 +63,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     if as_json:
         certificate = None if signed.certificate is None else str(signed.certificate)
         said = {**asdict(statement), "certificate": certificate}
-        click.echo(json.dumps({"run_dir": str(run_dir), "signed": str(signed.path), **said}))
+        answers.say("signature", {"run_dir": str(run_dir), "signed": str(signed.path), **said})
         return
     click.echo(statement.headline)
     click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
 
-from toolkit import rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.commands.options import json_option, runs_dir_option
@@ -80,7 +79,7 @@ def trend(
     for why in made.left_out.values():
         click.echo(why, err=True)
     if as_json:
-        click.echo(json.dumps(made.document()))
+        answers.say("trend", made.document())
     else:
         click.echo(made.text, err=True)
         for path in made.paths.values():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 
-from toolkit import acceptance, campaigns, rundir, slurm_job
+from toolkit import acceptance, answers, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement, up_front
 from toolkit.baselines import measured_by, with_baseline
 from toolkit.command_class import command
@@ -126,7 +125,7 @@ FRONT = (
 @click.option(
     "--summary", is_flag=True, help="Print rounds and minutes of each kind alone, with --dry-run; for large fleets."
 )
-@format_option(none=True)
+@format_option()
 @details_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @runs_dir_option
@@ -356,18 +355,15 @@ def _asked(
 
 
 def _print_plans(several: Sequence[Asked], as_json: bool) -> None:
-    """One plan; of several fabrics as JSON a list of them."""
-    plans = [asked.plan for asked in several]
-    if as_json and len(plans) > 1:
-        click.echo(json.dumps([plan.model_dump(mode="json") for plan in plans], indent=2))
+    """The plan of each fabric."""
+    if as_json:
+        answers.say("plans", {"plans": [asked.plan.model_dump(mode="json") for asked in several]})
         return
-    for asked, plan in zip(several, plans, strict=True):
-        if as_json:
-            click.echo(plan.model_dump_json(indent=2))
-        else:
-            if len(plans) > 1:
-                click.echo(f"\nfabric {plan.fabric}")
-            print_plan(make_console(), plan, duration(total_s(plan, expected_s(plan, asked.topology))))
+    for asked in several:
+        plan = asked.plan
+        if len(several) > 1:
+            click.echo(f"\nfabric {plan.fabric}")
+        print_plan(make_console(), plan, duration(total_s(plan, expected_s(plan, asked.topology))))
 
 
 def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob | None = None) -> None:
@@ -391,5 +387,5 @@ def _finish(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
     run = RunFiles(run_dir)
     with working("judging"):
         verdict = acceptance.judge_run(run)
-    tell(run, verdict, formats, (lambda told: click.echo(json.dumps(told))) if as_json else None)
+    tell(run, verdict, formats, (lambda told: answers.say("verdict", told)) if as_json else None)
     raise SystemExit(Exit(verdict.exit_code))

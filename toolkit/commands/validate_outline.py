@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from toolkit import campaigns
+from toolkit import answers, campaigns
 from toolkit.agreement import find_agreement
 from toolkit.commands.validate_shared import Asked
 from toolkit.fabric_choice import choose_fabric, trains_over_tcp, without_rdma
@@ -54,10 +53,10 @@ def _cores() -> int:
 
 
 def print_outlines(found: Sequence[Outline], as_json: bool) -> None:
-    """One, or one after the other; of several fabrics as JSON a list of them."""
+    """One after the other."""
     if as_json:
         told = [{**one.model_dump(mode="json"), "predicted_s": round(one.predicted_s, 1)} for one in found]
-        click.echo(json.dumps(told[0] if len(told) == 1 else told, indent=2))
+        answers.say("outlines", {"outlines": told})
         return
     for one in found:
         if len(found) > 1:

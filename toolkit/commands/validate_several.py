@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from toolkit import acceptance, campaigns, rundir
+from toolkit import acceptance, answers, campaigns, rundir
 from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
 from toolkit.ending import print_campaign
 from toolkit.errors import UsageFault
@@ -49,7 +48,7 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
         click.echo(why, err=True)
     if as_json:
         paths = {name: str(path) for name, path in made.paths.items()} if made else {}
-        click.echo(json.dumps({"campaign": paths, "exit_code": int(worst), "runs": said}))
+        answers.say("validations", {"campaign": paths, "exit_code": int(worst), "runs": said})
     else:
         print_campaign(done, tuple(made.paths.values()) if made else (), int(worst))
     raise SystemExit(worst)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
@@ -67,7 +66,7 @@ def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, a
     with working(f"verifying {path}: judging and reporting once more"):
         found = check(path, allowed_signers, rules)
     if as_json:
-        click.echo(json.dumps(found.document()))
+        answers.say("verification", found.document())
     else:
         for line in _lines(found):
             click.echo(line)

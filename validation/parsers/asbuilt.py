@@ -100,7 +100,9 @@ def _words(result: Element) -> str:
 
 def converged(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     """Sample `changed_tasks`, over the planned nodes (`nodes` of `params`), and what was said of each."""
-    found = as_facts(Deployment, json_object(doc["stdout"], "toolkit deploy --json"), "toolkit deploy --json")
+    said = json_object(doc["stdout"], "toolkit deploy --json")
+    said.pop("schema", None)  # the answer's; that of the document is `format`
+    found = as_facts(Deployment, said, "toolkit deploy --json")
     if not found.check:
         raise ParseError("toolkit deploy --json: it was no run in check mode")
     if found.limit is not None or found.options or found.other_options:

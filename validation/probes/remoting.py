@@ -14,7 +14,7 @@ from validation.probes.tool import Ran, last_line, run_tool
 
 COMMAND = "toolkit"
 RUN = (COMMAND, "run", "--no-kernels")  # what the probes start copies, and computes nothing
-LEASE_HOURS = 0.25  # a probe that is killed with power leaves a lease behind for so long at most
+LEASE_TIME = "15m"  # a probe that is killed with power leaves a lease behind for so long at most
 WAIT_S = 120.0  # for free GPUs, and for one request
 
 
@@ -59,7 +59,7 @@ def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
 @contextmanager
 def leased(*words: str) -> Iterator[dict[str, Any]]:
     """A lease, given back whatever happens."""
-    lease = ask("lease", "request", "--hours", f"{LEASE_HOURS:g}", *words)
+    lease = ask("lease", "request", "--time", LEASE_TIME, *words)
     try:
         yield lease
     finally:

@@ -69,7 +69,7 @@ def _let_go(tenant: subprocess.Popen[str]) -> None:
 def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
     """Facts of one whole, cut into parts."""
     gpus = remoting.pool_of([server])
-    context_bytes = max(int(gpu["context_bytes"]) for gpu in gpus)
+    context_bytes = max(int(gpu["context_bytes"] or 0) for gpu in gpus)
     if not context_bytes:
         raise remoting.Unmet(f"{server}: what a CUDA context takes of its GPUs is not known; run site.yml again")
     tenants: list[subprocess.Popen[str]] = []
@@ -96,7 +96,7 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
             for tenant in tenants:
                 _let_go(tenant)
     return {
-        "memory_mib": max(gpu["memory_mib"] for gpu in gpus),
+        "memory_mib": max(gpu["memory_mib"] or 0 for gpu in gpus),
         "reserved_mib": max(gpu["reserved_mib"] for gpu in gpus),
         "context_bytes": context_bytes,
         "emulated": any(gpu["emulated"] for gpu in gpus),

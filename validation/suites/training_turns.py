@@ -89,7 +89,7 @@ def _why_not(request: Request, several: Sequence[Node], each: int, rdma: bool) -
     return {
         "scale": f"numbers of ranks in turns (tn.turns), and torchrun beside mpirun (tn.twin): {alone}",
         "outup": "scale-up against scale-out (tn.outup): "
-        + (alone if not several else f"{number_of(each, 'rank')} of a server are not to be shared by two"),
+        + (alone if not several else f"{number_of(each, 'rank')} of a server cannot be shared by two"),
         "rdma": "training over RDMA beside TCP (tn.rdma): " + (no_port if several else alone),
         "gdr": "training with and without GPUDirect (tn.gdr): "
         + ("the inventory declares no GPUs" if rdma else no_port if several else alone),
