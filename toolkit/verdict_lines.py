@@ -89,7 +89,9 @@ def verdict_lines(
     lines += _rest(seen.groups[MOST:])
     lines += _incomplete(seen)
     for waived in seen.waived[:MOST]:
-        what = f"{len(waived.criteria)} criteria" if len(waived.criteria) > MOST else ", ".join(waived.criteria)
+        what = (
+            number_of(len(waived.criteria), "criterion") if len(waived.criteria) > MOST else ", ".join(waived.criteria)
+        )
         words = f"waived: {what}, by {waived.who} until {waived.until}: {waived.why}"
         lines.append(Line(f"  {_clip(words)}", 10, "yellow"))
     if seen.waived[MOST:]:

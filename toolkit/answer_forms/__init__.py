@@ -126,8 +126,8 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
     "engine pack": ("engine-pack",),
 }
 
-#: What these print is a program's own, on another machine.
-WITHOUT = ("run", "lab ssh")
+#: What these print is a program's own, on another machine, or help for people.
+WITHOUT = ("run", "lab ssh", "help")
 
 #: file of a run (or beside it) -> its form
 DOCUMENTS: dict[str, type[BaseModel]] = {

@@ -16,6 +16,7 @@ from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
+from validation.counting import number_of
 from validation.criterion import Criterion
 from validation.suites import SUITES
 
@@ -68,7 +69,9 @@ def _list(suite: str | None, as_json: bool) -> None:
     console = make_console()
     console.print(table)
     measured = sum(c.no_probe is None for c in found)
-    console.print(Text(f"{len(found)} criteria; this release measures {measured} of them"), soft_wrap=True)
+    console.print(
+        Text(f"{number_of(len(found), 'criterion')}; this release measures {measured} of them"), soft_wrap=True
+    )
 
 
 @criteria.command()

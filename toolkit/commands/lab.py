@@ -406,7 +406,6 @@ def fault_list(as_json: bool) -> None:
 @name_option
 @click.argument("node")
 @click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)), metavar="KIND")
-@click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)))
 @json_option
 def fault_set(name: str, node: str, kind: str, as_json: bool) -> None:
     """Plant fault KIND on NODE; toolkit lab fault list shows the kinds.
