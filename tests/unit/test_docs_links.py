@@ -95,9 +95,9 @@ def test_links_follow_their_pages_to_the_site_and_what_is_in_the_tree_alone_is_n
 
 
 def test_a_page_that_help_or_a_remedy_mentions_is_a_link_on_the_site() -> None:
-    text = "see docs/how-to/pool.md, `docs/how-to/pool.md` and docs/how-to/none.md\n\n```\ndocs/how-to/pool.md\n```\n"
+    text = "see (docs/how-to/pool.md), `docs/how-to/pool.md` and docs/how-to/none.md\n\n```\ndocs/how-to/pool.md\n```\n"
     assert sources.linked("reference/a.md", text, {"docs/how-to/pool.md": "how-to/pool.md"}) == (
-        "see [pool](../how-to/pool.md), `docs/how-to/pool.md` and docs/how-to/none.md\n\n"
+        "see ([pool](../how-to/pool.md)), `docs/how-to/pool.md` and docs/how-to/none.md\n\n"
         "```\ndocs/how-to/pool.md\n```\n"
     )
 

@@ -19,7 +19,7 @@ _LINK = re.compile(
 )
 _HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)?$")
 _HOST = re.compile(r"^(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?\.)+[A-Za-z]{2,}$")
-_MENTION = re.compile(r"(?<![\w/.(`-])docs/[\w/-]+\.md\b")
+_MENTION = re.compile(r"(?<![\w/.`-])(?<!\]\()docs/[\w/-]+\.md\b")
 _ID = re.compile(r"\{ ?#([\w.-]+) ?\}\s*$")
 
 
