@@ -69,7 +69,7 @@ def test_every_command_criterion_fabric_profile_role_and_document_has_its_place(
     assert set(profile_names()) <= ids("profiles.html")
     assert set(KINDS) <= ids("measured.html")
     schemas = {path.stem for path in (ROOT / "docs/schema").rglob("*.json")}
-    assert schemas <= ids("documents.html") | ids("answers.html")
+    assert schemas <= ids("documents.html") | ids("answer-keys.html")
     claims = (site / "reference/claims.html").read_text(encoding="utf-8")
     assert all(f"<code>{claim}</code>" in claims for claim in packaged().claims)
     roles = {path.parents[1].name for path in ROOT.glob("roles/*/meta/argument_specs.yml")}

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import click
 
 from toolkit import command_table
+from toolkit.answer_forms import BY_COMMAND
+from toolkit.answers import schema_of
 from toolkit.cli import cli
 from toolkit.exits import ANY, MEANINGS
 from tools.docsite.markdown import block, cell, code, escaped, page, table
@@ -76,6 +78,9 @@ def _one(context: click.Context, level: int) -> str:
     parts.append(words(command.help or ""))
     if options := _options(context):
         parts.append(options)
+    if answers := BY_COMMAND.get(path.partition(" ")[2]):
+        links = (f"[{code(schema_of(each))}](../answer-keys.md#{each}-1)" for each in answers)
+        parts.append(f"Answer with `--json`: {', '.join(links)}.")
     if not isinstance(command, click.Group) or command.invoke_without_command:
         parts.append(exits(path.partition(" ")[2]))
     return "\n\n".join(part.strip("\n") for part in parts if part.strip())

@@ -12,12 +12,10 @@ from tools.docsite.markdown import code, escaped, page, table
 Schema = Mapping[str, Any]
 #: page -> title, folders of docs/schema, words. Tests find a folder that is missing here.
 PAGES = {
-    "answers": (
-        "Answers of --json",
+    "answer-keys": (
+        "Keys of the answers",
         ("answers",),
-        "With `--json` a command prints one JSON object on stdout. Its first key, `schema`, names form and version. "
-        "Times are RFC 3339 in UTC, and what is not known is `null`. The schema file is the reference; this page lists "
-        "the keys. Within a version a key may be added; one that goes away or changes makes a new version.",
+        "What each [answer of `--json`](answers.md) holds. The schema file is the reference; this page lists its keys.",
     ),
     "documents": (
         "Documents of a run",

@@ -109,6 +109,8 @@ def collect(folder: Path) -> list[str]:
     places = pages()
     texts = read(places)
     new = made()
+    if twice := sorted(set(new).intersection(places.values())):
+        raise ValueError(f"{twice[0]} is a page of docs/ and one that is made from code; rename one of them")
     for path, place in places.items():
         _write(folder / place, moved(path, texts[path], places))
     for place, text in new.items():
