@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from tests.support.site import hardware, lab, plan_of
+from validation.catalogue import load_criteria
 from validation.errors import RunError
 from validation.kinds import KINDS, job_for, title
 from validation.probes import asked, rdma_serve, serve, soak_fabric
 from validation.probes.__main__ import find, parse
 from validation.suites import SUITES
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_kind_has_a_probe_of_its_name_and_what_it_needs_exists() -> None:
@@ -22,6 +27,24 @@ def test_every_kind_has_a_probe_of_its_name_and_what_it_needs_exists() -> None:
         assert kind.title != kind.name
         assert kind.needs in ("", *KINDS)
         assert kind.needs != kind.name
+
+
+def test_every_kind_says_what_it_measures_with_which_tool_and_where_that_is_explained() -> None:
+    for kind in KINDS.values():
+        assert re.fullmatch(r"[A-Z][^\n]+\.", kind.measures), kind.name
+        assert kind.tool
+        assert not kind.tool.endswith("."), kind.name
+        assert (ROOT / "docs" / kind.more).is_file(), kind.name
+    judged = {c.kind for c in load_criteria()}
+    page = (ROOT / "docs/reference/measured.md").read_text(encoding="utf-8")
+    for kind in KINDS.values():
+        section = page.partition(f'<a id="{kind.name}"></a>')[2].partition("\n### ")[0]
+        assert kind.measures in section
+        assert ("| Criterion |" in section) == (kind.name in judged)
+    assert max(map(len, page.splitlines())) < 400
+    for c in load_criteria():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{c.id}` |"))
+        assert all(word is None or word in row for word in (c.metric, c.unit)), row
 
 
 @pytest.mark.parametrize("fabric", ["tcp10", "roce40", "ib-edr"])

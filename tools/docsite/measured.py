@@ -12,9 +12,14 @@ from validation.kinds import KINDS, Kind
 SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
 
 
+def figure(criterion: Criterion) -> str:
+    """Name and unit of what a criterion judges; several figures of one unit have no name here, facts none at all."""
+    words = (code(criterion.metric) if criterion.metric else "", criterion.unit or "")
+    return ", ".join(word for word in words if word) or "facts"
+
+
 def _row(criterion: Criterion) -> tuple[str, ...]:
-    figure = f"{code(criterion.metric)}, {criterion.unit}" if criterion.metric and criterion.unit else "facts"
-    return code(criterion.id), escaped(criterion.statement), figure
+    return code(criterion.id), escaped(criterion.statement), figure(criterion)
 
 
 def section(kind: Kind, criteria: Sequence[Criterion]) -> str:

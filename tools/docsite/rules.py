@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tools.docsite.markdown import code, escaped, page, table
+from tools.docsite.measured import figure
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
@@ -55,7 +56,7 @@ def criteria_page(criteria: Sequence[Criterion]) -> str:
                     escaped(c.bound.words) + (" (our judgement, to be calibrated)" if c.bound.provisional else ""),
                 ),
                 ("Measured by", by),
-                ("Figure", f"{code(c.metric)} in {c.unit}" if c.metric and c.unit else ""),
+                ("Figure, unit", figure(c)),
                 ("Looked at for each", c.scope),
                 ("Required", "yes" if c.required else "no"),
                 ("In a rehearsal", escaped(in_rehearsal(c))),
