@@ -11,6 +11,20 @@ PYTHON=${PYTHON:-python3}
 unset PYTHONDONTWRITEBYTECODE
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
+# patiently WHAT COMMAND...: runs the command and says every 15 seconds what it does and for how long.
+patiently() {
+    local what=$1 since=$SECONDS child waiting=0
+    shift
+    "$@" &
+    child=$!
+    while kill -0 "$child" 2>/dev/null; do
+        sleep 0.5
+        waiting=$((waiting + 1))
+        [ $((waiting % 30)) -ne 0 ] || printf '%s, %ds\n' "$what" $((SECONDS - since)) >&2
+    done
+    wait "$child"
+}
+
 # os_packages NAME...: installs the packages that are missing.
 os_packages() {
     command -v apt-get >/dev/null || die "the lab needs a Debian or Ubuntu machine (no apt-get here)"
@@ -21,8 +35,8 @@ os_packages() {
     [ "${#missing[@]}" -eq 0 ] && return
     say "installing packages: ${missing[*]}"
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || die "run as root, or install sudo"
-    as_root apt-get update -qq || die "apt-get update failed: see the lines above"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+    patiently "reading the package sources" as_root apt-get update -qq || die "apt-get update failed: see the lines above"
+    patiently "installing packages" as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
         || die "apt-get install failed: see the lines above"
 }
 
@@ -37,7 +51,8 @@ environment() {
         say "making the Python environment .venv from $lock"
         [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv || die "could not make .venv"
         # Not compiled: a third of the time would go into modules of Ansible that nobody imports.
-        .venv/bin/python -m pip install -q --no-compile --require-hashes -r "$lock" || die "pip install failed: see the lines above"
+        patiently "installing the Python packages of $lock" \
+            .venv/bin/python -m pip install -q --no-compile --require-hashes -r "$lock" || die "pip install failed: see the lines above"
         .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . || die "installing this project failed"
         echo "$stamp" >".venv/.stamp-${lock##*/}"
     fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from toolkit.judged import Made
 from toolkit.next_steps import next_commands, unselected
@@ -16,9 +17,18 @@ from validation.runfiles import RunFiles
 from validation.signing import is_signed
 
 
-def print_ending(run: RunFiles, verdict: VerdictDoc, report: Path | None, whole: bool, last: bool = True) -> None:
-    """Print a run's verdict, and `whole` the table of all criteria above it. `last`: the command ends with it."""
-    console = make_console()
+def print_ending(
+    run: RunFiles,
+    verdict: VerdictDoc,
+    report: Path | None,
+    whole: bool,
+    last: bool = True,
+    file: IO[str] | None = None,
+) -> None:
+    """Print a run's verdict, and `whole` the table of all criteria above it. `last`: the command ends with it; `file`:
+    where to, None for stdout.
+    """
+    console = make_console(file)
     if whole:
         print_verdict(console, run.info, verdict, run.folder, report)
     console.print()

@@ -26,9 +26,11 @@ def next_commands(
     if verdict.missing and not signed:
         return (info.resume(str(run_dir)),)
     if verdict.outcome == "passed":
+        if signed and topology.lab_link is not None:
+            return _trial(info, topology)
         if signed:
             return (f"toolkit bundle {run}",)
-        if verdict.sign_off == "INSPECTION":
+        if topology.here is not None:  # nobody has said what it is to be, so there is nothing to sign off
             return ("toolkit inventory init inventories/SITE ADDRESS --user USER",)
         return SIGN.format(run=run), f"toolkit bundle {run}"
     return (*_repairs(info, topology), again(info, suites if verdict.outcome == "incomplete" else ()))
@@ -62,6 +64,16 @@ def lab_of(inventory: Path) -> str | None:
         return listed_lab(inventory)
     except ToolkitError:
         return None
+
+
+def _trial(info: RunInfo, topology: Topology) -> tuple[str, ...]:
+    """In a lab: a fault, which the next validation has to find."""
+    name = lab_of(Path(info.inventory))
+    servers = [node.name for node in topology.nodes if "gpu_servers" in node.groups]
+    if name is None or not servers:
+        return ()
+    option = [] if name == DEFAULT_NAME else ["--name", name]
+    return shlex.join(["toolkit", "lab", "fault", "set", servers[-1], "slow-link", *option]), again(info)
 
 
 def _repairs(info: RunInfo, topology: Topology) -> tuple[str, ...]:

@@ -205,6 +205,6 @@ def make_progress(out: IO[Any], expected: Mapping[str, float] | None = None) -> 
     return Screen(drawn, clock) if drawn.is_terminal else ProgressLines(out, clock)
 
 
-def make_console() -> Console:
-    """For tables and verdicts on stdout: as wide as `streams.columns` says."""
-    return console()
+def make_console(file: IO[Any] | None = None) -> Console:
+    """For tables and verdicts, on stdout or `file`: as wide as `streams.columns` says."""
+    return console(file)

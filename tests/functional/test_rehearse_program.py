@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.report_fixture import RUN, make_run
+from tests.support.signing_case import NEEDS_SSH
+from tests.support.warm import COMMAND_PATH
 from toolkit.lab.host import VM_TOOLS
 
 ROOT = Path(__file__).parents[2]
@@ -35,12 +39,14 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def rehearse(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+def rehearse(
+    folder: Path, *arguments: str, validate: str = "exit 2"
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """bin/rehearse in a checkout whose environment is there; what it called."""
     shutil.copytree(ROOT / "bin", folder / "bin")
     for name in ("requirements.lock", "pyproject.toml"):
         (folder / name).write_text(f"{name}\n")
-    script(folder / ".venv/bin/toolkit", COMMAND)
+    script(folder / ".venv/bin/toolkit", COMMAND.replace("exit 2", validate))
     stamp = hashlib.sha256(b"requirements.lock\npyproject.toml\n").hexdigest()
     (folder / ".venv/.stamp-requirements.lock").write_text(f"{stamp}\n")
     for name, text in STUBS.items():
@@ -77,3 +83,37 @@ def test_a_fabric_that_no_lab_can_rehearse_ends_it_before_anything_is_made(tmp_p
 
 def test_without_a_name_it_rehearses_tcp10(tmp_path: Path) -> None:
     assert "lab up --fabric tcp10" in rehearse(tmp_path)[1]
+
+
+@NEEDS_SSH
+def test_it_ends_with_the_verdict_and_where_to_look(tmp_path: Path) -> None:
+    """The handover is real, of a run that was made beforehand."""
+    run = tmp_path / "runs" / RUN
+    make_run(run, slow="gpu2")
+    real = f'exit 1 ;; sign-* | bundle-* | verify-* | report-*) PYTHONPATH={COMMAND_PATH} exec {TOOLKIT} "$@"'
+    done, called = rehearse(tmp_path, "tcp10", validate=real)
+    assert done.returncode == 1, done.stderr
+    assert "report" in {line.split()[0] for line in called}
+    report = f"runs/{RUN}/report.html"
+    lines = done.stderr.splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("FAILED (rehearsal)   1 failed, "))
+    assert any(line.startswith("  FAIL tr.tcpbw  TCP bandwidth   0.0") for line in lines[first:])
+    assert any(line.startswith("       at fault: port gpu2/fab0 (88 %), all 6 of its pairs") for line in lines[first:])
+    assert f"report  {report}" in lines
+    assert (tmp_path / report).is_file()
+    told = done.stdout.splitlines()
+    place = next(n for n, line in enumerate(told) if line.startswith("== rehearsal done in "))
+    assert told[place + 1].startswith(f"look at {report}: ")
+    assert told[place + 2].startswith("lab     is still up: ")
+    assert told[place + 3 :] == ["exit code 1"]
+    assert not re.search(r"\baccepted\b", done.stdout + done.stderr, re.IGNORECASE)
+
+
+def test_what_installs_for_long_says_so_every_15_seconds(tmp_path: Path) -> None:
+    script(tmp_path / "sleep", "exec /bin/sleep 0.02")  # half a second of the program
+    line = ". bin/setup.sh && patiently 'installing packages' sh -c '/bin/sleep 2; exit 7'"
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 7
+    assert re.fullmatch(r"(installing packages, \ds\n)+", done.stderr)
+    assert 1 <= len(done.stderr.splitlines()) <= 3, "one in 30 looks"

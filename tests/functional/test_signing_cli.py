@@ -114,7 +114,8 @@ def test_the_report_of_a_signed_run_is_named_with_its_verdict(desk):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == str(run / "report.html")
     assert {Path(line).name for line in done.stdout.splitlines()} <= {p.name for p in (desk / run).iterdir()}
-    assert done.stderr.startswith("REHEARSAL: ")
+    assert done.stderr.startswith("\nPASSED (rehearsal)   ")
+    assert f"\nreport  {run / 'report.html'}\n" in done.stderr
     told = json.loads(toolkit(desk, "report", "--json").stdout)
     assert (told["report"], told["sign_off"]) == (str(run / "report.html"), "REHEARSAL")
     assert {p: p.stat().st_mtime_ns for p in (desk / run).rglob("*") if p.name != ".lock"} == before

@@ -287,6 +287,13 @@ def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
     ]
 
 
+def test_a_slow_beginning_makes_no_hour_of_the_rest() -> None:
+    estimate = Estimate(LastRun(total_s=386, steps=(Step(name="a", began_s=0), Step(name="b", began_s=5))))
+    estimate.begin("a", 0)
+    estimate.begin("b", 19)
+    assert estimate.left_s(19) == pytest.approx(381)
+
+
 def test_of_a_first_run_no_time_is_told_that_nobody_knows() -> None:
     out = io.StringIO()
     lines = StageLines(out, begun("gpu1"), Estimate(None), lambda: 65.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,12 +119,12 @@ def report(
     else:
         with working("writing the report"):
             written = acceptance.write_report(run, formats, out)
-    if details() and not as_json:
-        print_ending(run, verdict, written.paths.get("html"), whole=True, last=False)
+    if not as_json:
+        print_ending(run, verdict, written.paths.get("html"), details(), last=False, file=sys.stderr)
     keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
     paths = {name: str(path) for name, path in written.paths.items()}
     answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
-    _tell(written, {**answer, **verdict.model_dump(include=set(keys))}, verdict.line, formats, as_json)
+    _tell(written, {**answer, **verdict.model_dump(include=set(keys))}, "", formats, as_json)
 
 
 def _trace(names: tuple[str, ...], job: str, more: bool, out: Path | None, as_json: bool, runs_dir: Path) -> None:
@@ -170,7 +171,8 @@ def _tell(
     if as_json:
         answers.say("campaign" if isinstance(written, campaigns.Made) else "report", document)
     else:
-        click.echo(text, err=True)
+        if text:
+            click.echo(text, err=True)
         for path in written.paths.values():
             click.echo(str(path))
     if written.left_out and formats != FORMATS:

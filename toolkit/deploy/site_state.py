@@ -24,6 +24,7 @@ from validation.built import Deployment, HowBuilt
 from validation.model import Topology
 
 _KEPT_LOGS = 20
+_SURE = 0.1  # share of an earlier run from which on this one's pace says something of the rest
 _KEPT_BUILT = 200  # deployments that a run takes over from the record
 
 
@@ -169,6 +170,7 @@ class Estimate:
         """Seconds left; None when no earlier run tells."""
         if self._last is None:
             return None
-        # In the first seconds the ratio is noise.
-        factor = self._began / self._then if self._then >= 5 else 1.0
+        # In the beginning the ratio is noise.
+        sure = self._then >= max(5.0, _SURE * self._last.total_s)
+        factor = self._began / self._then if sure else 1.0
         return max(0.0, (self._last.total_s - self._then) * factor - (now_s - self._began))
