@@ -96,7 +96,7 @@ def with_engine(topology: Topology) -> Topology:
         engine: dict[str, str] = {"engine": str(near.programs())}
     except BuildError as fault:
         engine = {"engine_trouble": str(fault)}
-    links = {"link_trouble": "whoever tries them ends"}
+    links = {"link_trouble": "a process that tries them ends"}
     command = [sys.executable, "-I", "-", str(ROOT)]
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
         ran = subprocess.run(
@@ -224,7 +224,7 @@ def ask_driver(timeout_s: float = DRIVER_TIMEOUT_S) -> Driver:
     except subprocess.TimeoutExpired:
         return Driver(False, 0, f"NVML did not answer within {timeout_s:g} s; look at dmesg for NVRM and Xid")
     except (OSError, ValueError):
-        return Driver(False, 0, "whoever asks the driver's libraries ends; look at dmesg for NVRM and Xid")
+        return Driver(False, 0, "a process that asks the driver's libraries ends; look at dmesg for NVRM and Xid")
     return Driver(bool(said["emulated"]), int(said["gpus"]), str(said["trouble"]))
 
 

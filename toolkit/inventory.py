@@ -247,7 +247,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         words = "is set, but elastic_ai_virtual is missing; only virtual nodes have emulated GPUs"
         raise _fault(inventory, host, ("elastic_ai_emulated_gpus",), words)
     if given.elastic_ai_os_stand_in and not given.elastic_ai_virtual:
-        words = "is set, but elastic_ai_virtual is missing; only virtual nodes stand in for another system"
+        words = "is set, but elastic_ai_virtual is missing; only virtual nodes can imitate another system"
         raise _fault(inventory, host, ("elastic_ai_os_stand_in",), words)
     ports = []
     for port in given.fabric_ports:
@@ -270,7 +270,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     platform = given.platform
     if bom.cpu_sockets is not None:
         if platform.sockets is not None:
-            raise _fault(inventory, host, ("platform", "sockets"), "stands in bom.cpu_sockets too; keep that one")
+            raise _fault(inventory, host, ("platform", "sockets"), "is in bom.cpu_sockets too; keep that one")
         platform = platform.model_copy(update={"sockets": bom.cpu_sockets})
     return Node(
         name=host,

@@ -55,7 +55,7 @@ def load_criteria(
     for file in files:
         for position, criterion in enumerate(load_yaml(file, CriteriaFile, claims).criteria):
             if criterion.id in seen:
-                raise ConfigError(f"{file.path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
+                raise ConfigError(f"{file.path}:1: {criterion.id} is in {seen[criterion.id].name} too; remove one")
             for key, name, known in (("method", criterion.method, METHODS), ("kind", criterion.kind, KINDS)):
                 if name is not None and name not in known:
                     line = line_of(file, "criteria", position, key)

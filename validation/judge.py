@@ -240,7 +240,7 @@ def _notes(
         notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")
     if shown and not case.topology.virtual:
         who = ", ".join(f"{node} ({what})" for node, what in shown)
-        unsaid = "" if case.topology.here is not None else "the inventory does not say so, but "
+        unsaid = "" if case.topology.here is not None else "the inventory does not declare it, but "
         notes.append(f"{unsaid}the nodes' own facts show virtual parts: {who}")
     for result in facts:
         if result.status == "ok" and result.facts_of(NodeFacts) is None:

@@ -107,7 +107,7 @@ def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> I
 def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> list[str]:
     """How the GPUs are spread over sockets and host ports, in as few words as explain it."""
     if any(_socket(facts, card) is None for card in gpus):
-        return [f"nothing tells on which socket {card.name} is" for card in gpus if _socket(facts, card) is None]
+        return [f"the socket of {card.name} is unknown" for card in gpus if _socket(facts, card) is None]
     sockets = sorted({socket for card in gpus if (socket := _socket(facts, card)) is not None})
     sockets += [-1 - spare for spare in range(len(layout.groups) - len(sockets))]
     ports: dict[tuple[int, str], list[PciCard]] = {}

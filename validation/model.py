@@ -185,7 +185,7 @@ class Node(Model):
         if self.emulated_gpus and not self.virtual:
             raise ValueError("has emulated GPUs, but is not virtual")
         if self.os_stand_in and not self.virtual:
-            raise ValueError("stands in for another operating system, but is not virtual")
+            raise ValueError("imitates another operating system, but is not virtual")
         return self
 
     @property

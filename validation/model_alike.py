@@ -215,7 +215,7 @@ def unpacked(criterion: str, columned: Columned, tables: Sequence[Things], told:
     things = tables[columned.served]
     size, places = len(things.ids), columned.told
     if len(told) != len(places) or sorted(set(places)) != list(places):
-        raise ValueError(f"{criterion}: passed: told: {len(told)} judgements are told one by one, and other places")
+        raise ValueError(f"{criterion}: passed: told: {len(told)} judgements are stored one by one, and other places")
     if places and not 0 <= places[0] <= places[-1] < size:
         raise ValueError(f"{criterion}: passed: told: there are {number_of(size, 'node')}")
     value = _numbers("d", columned.value, size, criterion)

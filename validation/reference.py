@@ -289,7 +289,7 @@ def load_reference(source: Path | Sequence[Source] | None = None) -> Reference:
         read = load_yaml(file, _File)
         key = read.document.key
         if key in documents:
-            raise _at(file, f"document {key} stands in another file too; remove one", "document", "key")
+            raise _at(file, f"document {key} is in another file too; remove one", "document", "key")
         documents[key] = read.document
         own: set[str] = set()
         for position, machine in enumerate(read.machines):
@@ -302,7 +302,7 @@ def load_reference(source: Path | Sequence[Source] | None = None) -> Reference:
             if claim.id in claims:
                 other = places[claim.id]
                 line = line_of(other.source, "claims", other.position)
-                raise place.fault(f"{claim.id} stands in {other.source.path.name}:{line} too; keep one", "id")
+                raise place.fault(f"{claim.id} is in {other.source.path.name}:{line} too; keep one", "id")
             if claim.id.partition(".")[0] != key:
                 raise place.fault(f"{claim.id} is in the file of document {key}: its id must begin with {key}.", "id")
             strange = [name for name in claim.machines if name not in own]

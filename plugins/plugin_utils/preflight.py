@@ -365,7 +365,7 @@ GOVERNED = {
 
 
 def tuned_notes(observed: Json) -> list[str]:
-    """A tuned that sets the governor otherwise than role tuning, or may: whoever comes last wins."""
+    """A tuned that sets the governor otherwise than role tuning, or may: the last one to set it wins."""
     profiles = str(observed.get("tuned_profile") or "").split()
     if not profiles or profiles[-1] in GOVERNED:
         return []

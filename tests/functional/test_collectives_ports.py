@@ -128,8 +128,8 @@ def test_a_port_that_carried_far_less_than_the_others_is_a_remark() -> None:
 @pytest.mark.parametrize(
     ("each", "words"),
     [
-        ({}, "nothing tells what the ports of gpu1, gpu2 carried"),
-        ({"gpu1": rdma(1 << 50)}, "nothing tells what the ports of gpu2 carried"),
+        ({}, "no counter shows what the ports of gpu1, gpu2 carried"),
+        ({"gpu1": rdma(1 << 50)}, "no counter shows what the ports of gpu2 carried"),
         ({"gpu1": rdma(1 << 50), "gpu2": rdma(None, None)}, "gpu2: fab0: no counter of bytes"),
     ],
 )

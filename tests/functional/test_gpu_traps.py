@@ -64,7 +64,7 @@ def test_mig_that_is_on_by_accident_is_named(tmp_path: Path) -> None:
 
     found = criterion(verdict_of(topology, plan, results_of(plan, said)), "pf.gpuhealth")
     reasons = {str(j.subject): j.reason for j in found.judgements}
-    assert "GPU 1 (0000:11:00.0): MIG is on, and the inventory does not say so (gpu_mig)" in reasons["gpu2"]
+    assert "GPU 1 (0000:11:00.0): MIG is on, and the inventory does not declare it (gpu_mig)" in reasons["gpu2"]
     assert "GPU 0" not in reasons["gpu2"].partition("MIG is on")[0]
     assert "MIG" not in reasons["gpu1"]
 

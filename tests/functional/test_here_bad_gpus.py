@@ -223,7 +223,7 @@ def broken(folder: Path, how: str) -> Path:
         ("return 4;", "this user cannot open the device files"),
         ("return 999;", "NVML error 999; does nvidia-smi work?"),
         ("sleep(60); return 0;", "NVML did not answer within 2 s; look at dmesg"),
-        ("abort();", "whoever asks the driver's libraries ends; look at dmesg"),
+        ("abort();", "a process that asks the driver's libraries ends; look at dmesg"),
     ],
 )
 def test_a_driver_that_does_not_start_is_one_sentence(

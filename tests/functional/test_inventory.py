@@ -184,7 +184,7 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
         (
             "bom: {gpu_count: 4}",
             "bom: {cpu_sockets: 2}\n          platform: {sockets: 2}",
-            "gpu2: platform.sockets: stands in bom.cpu_sockets too",
+            "gpu2: platform.sockets: is in bom.cpu_sockets too",
         ),
         (
             "ansible_host: 10.0.0.3",

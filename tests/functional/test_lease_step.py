@@ -25,7 +25,7 @@ from toolkit.lease import sync
 __all__ = ["start"]
 
 ROOT = Path(__file__).parents[2]
-#: A step, each process in a session of its own as on another machine; told to end, it kills them, as srun does. Its
+#: A step, each process in a session of its own as on another machine; asked to end, it kills them, as srun does. Its
 #: exit code is the highest, its servers are gpu1, gpu2, ..., and its input is everybody's, if nothing else is said.
 SRUN = """#!{python}
 import os, signal, subprocess, sys

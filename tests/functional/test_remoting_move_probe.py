@@ -89,7 +89,7 @@ def test_a_program_that_is_not_told_loses_steps_and_it_is_said(classes: Path, mo
     assert facts.moved.steps_kept % 10 == 0
     assert facts.moved.steps_kept > 0
     (wrong,) = facts.wrong()
-    assert wrong.startswith("the program of patient was not told, or could not keep its work: ")
+    assert wrong.startswith("the program of patient was not notified, or could not keep its work: ")
     assert "(exit status 137)" in wrong
 
 
@@ -125,7 +125,7 @@ def test_who_gives_to_whom_is_read_from_the_policy() -> None:
         (CONFIG.replace("qos", "none"), QOS, BOTH, "no class of users that takes"),
         (CONFIG, QOS[:1], BOTH, "no class of users that takes"),
         (CONFIG, QOS, {"urgent": ["alice"]}, r"nobody of both classes .* \(urgent from patient\)"),
-        (CONFIG, [row.replace("00:01:30", "00:00:00") for row in QOS], BOTH, "patient no time after they are told"),
+        (CONFIG, [row.replace("00:01:30", "00:00:00") for row in QOS], BOTH, "patient no time after their notice"),
     ],
 )
 def test_what_a_policy_lacks_is_said(config: str, rows: list[str], members: Any, words: str) -> None:

@@ -123,7 +123,7 @@ def test_a_file_that_poses_as_a_raw_log_is_named(run: Path, made: Made) -> None:
     line["provenance"]["raw"].append({"path": name, "sha256": hashlib.sha256(b"ACCEPTED").hexdigest()})
     path.write_text(f"{json.dumps(line, separators=(',', ':'))}\n{rest}")
     forged(run, made[1])
-    assert told(verify(run, made[2]), f"{name}: nothing of the run speaks of it")
+    assert told(verify(run, made[2]), f"{name}: nothing in the run names it")
 
 
 @pytest.mark.parametrize(

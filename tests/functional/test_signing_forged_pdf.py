@@ -111,7 +111,7 @@ def test_with_other_fonts_words_are_compared_and_nothing_is_verified(tmp_path: P
         (mine, record, "", ""),
         (theirs, other, "", "this machine lacks what it was made with: font DejaVu-Sans"),
         (forged, forged_record, "says what the data of the run do not give: 'ACCEPTED.'", ""),
-        (forged.replace(b"%%EOF", b"%%EOF\n"), record, "speaks of another report.pdf than the one that is there", ""),
+        (forged.replace(b"%%EOF", b"%%EOF\n"), record, "names another report.pdf than the one that is there", ""),
     ):
         (run / "report-pdf.json").write_bytes(said)
         wrong, unchecked = again._pdf(run, stands, mine, True)

@@ -261,7 +261,7 @@ def test_an_interface_that_does_not_count_its_links_downs_is_no_pass() -> None:
 
     assert judged(without).verdict == "not-measured"
     assert (
-        "began anew"
+        "restarted"
         in judged(lambda found: found.update(after={**COUNTERS, "link_downed": 0, "symbol_error": 1})).reason
     )
 

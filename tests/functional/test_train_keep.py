@@ -1,4 +1,4 @@
-"""elastic-ai-train told to end, killed, and started again: the losses are those of a training that nobody disturbed."""
+"""elastic-ai-train asked to end, killed, and started again: the losses are those of an undisturbed training."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_a_person_reads_of_it(tmp_path: Path):
     said = started(tmp_path, *SMALL, *kept, "--steps", "6").stdout
     assert "went on           after 3 steps of a checkpoint" in said
     assert "launches          13 a step" in said
-    assert "3 with\n--keep: told to end by SIGTERM" in started(tmp_path, "--help").stdout
+    assert "3 with\n--keep: asked to end by SIGTERM" in started(tmp_path, "--help").stdout
 
 
 def test_what_cannot_go_on_is_one_sentence(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -128,3 +129,27 @@ def test_no_template_has_a_word_that_is_not_used(folder: str) -> None:
             continue
         uses[path.name] = found(text)
     assert {name: use for name, use in uses.items() if use} == {}
+
+
+def literals(path: Path) -> Iterator[tuple[int, str]]:
+    """Every text of a module that it can print, with its line: no docstring, and no program that it sends."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else None
+        if isinstance(text, str) and " " in text and "\nimport " not in text:
+            # `passed: told: ` is the place in a document, by the names of its keys.
+            yield node.lineno, re.sub(r"\btold: ", "", text)
+
+
+@pytest.mark.parametrize("folder", ["toolkit", "validation"])
+def test_no_message_has_a_word_that_is_not_used(folder: str) -> None:
+    paths = sorted((ROOT / folder).rglob("*.py"))
+    assert len(paths) > 100
+    uses = [
+        f"{path.relative_to(ROOT)}:{line}: {use.partition(': ')[2]}"
+        for path in paths
+        for line, text in literals(path)
+        for use in found(text)
+    ]
+    assert uses == []

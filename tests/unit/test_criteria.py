@@ -170,7 +170,7 @@ def test_a_malformed_file_names_file_and_line(tmp_path, old, new, line, words):
 def test_an_id_that_stands_twice(tmp_path):
     (tmp_path / "a.yml").write_text(GOOD)
     (tmp_path / "b.yml").write_text(GOOD)
-    with pytest.raises(ConfigError, match=r"b\.yml:1: tr\.tcpbw stands in a\.yml too"):
+    with pytest.raises(ConfigError, match=r"b\.yml:1: tr\.tcpbw is in a\.yml too"):
         load_criteria(tmp_path)
 
 

@@ -85,8 +85,8 @@ def test_a_gpu_that_is_faster_from_the_far_node_fails_in_whichever_direction() -
     ("changes", "verdict", "said"),
     [
         ({"placed": 0.4}, "not-measured", "memory of node 0: 40% of it lies there"),
-        ({"placed": None}, "not-measured", "nobody tells where it lies"),
-        ({"devices": [{**one, "numa": None} for one in made.gpus(2)]}, "not-measured", "tells no NUMA node of GPU 0"),
+        ({"placed": None}, "not-measured", "its place is unknown"),
+        ({"devices": [{**one, "numa": None} for one in made.gpus(2)]}, "not-measured", "reports no NUMA node of GPU 0"),
         ({"unusable": [1]}, "not-measured", "may not run on NUMA node 1"),
         ({"nodes": 1}, "not-applicable", "the host has one NUMA node: H to GPU 0: 12.29 GB/s from node 0, its own"),
         ({"emulated": True}, "not-measured", "the GPUs are emulated, and prove no figure"),

@@ -93,10 +93,10 @@ def test_nvlinks_that_leave_the_server_need_a_clique_and_a_cluster(tmp_path: Pat
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"nvlink": None, "nvlink_unread": "nvmlInit_v2: NVML error 9"}, "the GPUs' fabric: nvmlInit_v2: NVML error 9"),
+        ({"nvlink": None, "nvlink_unread": "nvmlInit_v2: NVML error 9"}, "the GPUs' fabric cannot be read: nvmlInit_v2: NVML error 9"),
         ({"fabric_manager_state": None}, "nobody asked for Fabric Manager"),
         ({"fabric_manager": ""}, "no version is known of Fabric Manager"),
-        ({"nvlink": None, "nvswitches": None}, "nothing tells of NVSwitches"),
+        ({"nvlink": None, "nvswitches": None}, "NVSwitches cannot be read"),
     ],
 )
 def test_what_nobody_tells_of_the_fabric_is_no_pass(said: Any, words: str, tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_a_gpu_without_state_or_rates_is_no_pass(tmp_path: Path) -> None:
     there = read(SERVERS["XE9680"], tmp_path / "read")["nvlink"]
     mute = [{**gpu, "fabric": None} for gpu in there]
     found = judged("pf.fabric", SERVERS["XE9680"], tmp_path / "1", nvlink=mute)
-    assert (found.verdict, found.reason.count("tells no fabric state")) == ("not-measured", 8)
+    assert (found.verdict, found.reason.count("reports no fabric state")) == ("not-measured", 8)
     mute = [{**gpu, "links": [{**link, "rate_mb_s": None} for link in gpu["links"]]} for gpu in there]
     found = judged("pf.fabric", SERVERS["XE9680"], tmp_path / "2", nvlink=mute)
-    assert (found.verdict, found.reason.count("no rate is told")) == ("not-measured", 8)
+    assert (found.verdict, found.reason.count("no rate is reported")) == ("not-measured", 8)
     found = judged("pf.fabric", SERVERS["XE9680"], tmp_path / "3", nvlink=there[:7])
     assert (found.verdict, found.reason) == ("not-measured", "NVML shows 7 of 8 GPUs")
     found = judged("pf.fabric", SERVERS["XE9680"], tmp_path / "4", nvlink=[{**gpu, "emulated": True} for gpu in there])

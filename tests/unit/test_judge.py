@@ -107,7 +107,7 @@ def test_a_virtual_node_that_the_inventory_hides_is_never_accepted(facts):
     results = real_results(plan, spoil=hide)
     verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert verdict.sign_off == "REHEARSAL"
-    assert any(("gpu2" in note and "do not" in note) or "does not say so" in note for note in verdict.notes)
+    assert any(("gpu2" in note and "do not" in note) or "does not declare it" in note for note in verdict.notes)
 
 
 def test_a_virtual_machine_counts_where_the_fabric_is_that_of_virtual_machines():

@@ -125,7 +125,7 @@ def test_d3_a_counter_at_its_maximum_cannot_grow(name: str, most: int) -> None:
     """InfiniBand's counters stick (recorded: link_downed 255 of an H100 server, symbol_error 65535 of an SX6036)."""
     found = of_gpu2(counters({name: most}, {name: most}), "pf.rdmaport")
     assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
-    assert f"{name} stands at its maximum of {most}" in found.reason
+    assert f"{name} is at its maximum of {most}" in found.reason
     assert "perfquery -R" in found.reason
 
 
@@ -193,7 +193,7 @@ def test_each_counter_of_the_driver_that_is_judged_is_read(monkeypatch: pytest.M
 def test_what_the_hosts_own_tcp_queues_could_not_hold_is_told_and_no_fault_of_the_fabric() -> None:
     found = of_gpu2(counters({"rx_out_of_buffer": 4}, {"rx_out_of_buffer": 316}), "pf.lossless")
     assert found.verdict == "pass"
-    assert "told, not judged: rx_out_of_buffer +312" in found.reason
+    assert "reported, not judged: rx_out_of_buffer +312" in found.reason
 
 
 def facts_of(change: dict[str, Any], after: bool = False) -> Any:

@@ -67,7 +67,7 @@ def test_healthy_gpus_pass_and_say_how_long_nothing_grew() -> None:
         ({"pcie_width": 8, "pcie_max_width": 8}, "PCIe lanes at most 8, others of its model have 16 (7)"),
         ({"persistence": False}, "persistence mode is off"),
         ({"compute_mode": "exclusive-process"}, "its compute mode is exclusive-process, default wanted"),
-        ({"mig": True, "mig_pending": True}, "MIG is on, and the inventory does not say so (gpu_mig)"),
+        ({"mig": True, "mig_pending": True}, "MIG is on, and the inventory does not declare it (gpu_mig)"),
         ({"mig": False, "mig_pending": True}, "MIG will be on after the next reset"),
         ({"set_mhz": 945}, "its clock is set to 945 MHz, 1312 is its default"),
         ({"vbios": "88.00.18.00.01"}, "VBIOS 88.00.18.00.01, others of its model have 88.00.43.00.01 (7)"),
@@ -97,7 +97,7 @@ def test_gpus_that_are_not_there() -> None:
         ({"ecc_uncorrected_ever": 3}, {"ecc_uncorrected_ever": 4}, "fail", "1 uncorrectable memory errors more"),
         ({"pages_retired": 2}, {"pages_retired": 3}, "fail", "1 retired pages more during the run"),
         ({"rows_uncorrected": 0}, {"rows_uncorrected": 1}, "fail", "1 rows remapped for uncorrectable errors more"),
-        ({"pages_retired": 2}, {"pages_retired": 2}, "pass", "Told, not judged: GPU 3 (0000:1d:00.0): 2 pages retired"),
+        ({"pages_retired": 2}, {"pages_retired": 2}, "pass", "Reported, not judged: GPU 3 (0000:1d:00.0): 2 pages retired"),
         ({"ecc_corrected": 1}, {"ecc_corrected": 9}, "pass", "9 corrected memory errors"),
         ({"pcie_replays": 5}, {"pcie_replays": 245}, "pass", "nothing grew"),  # 8 in a minute, in 30 minutes
         ({"pcie_replays": 5}, {"pcie_replays": 246}, "fail", "241 PCIe replays in 30.0 minutes of the run"),
@@ -142,7 +142,7 @@ def test_what_a_gpu_no_longer_says_after_the_load_is_not_known(changes: dict[str
 
 def test_without_nvml_or_a_second_reading_nothing_is_passed() -> None:
     none = {**facts(0), "unread": "no libnvidia-ml.so.1: the GPU driver is not installed"}
-    assert judged(none).reason == "nothing tells of its GPUs: no libnvidia-ml.so.1: the GPU driver is not installed"
+    assert judged(none).reason == "its GPUs cannot be read: no libnvidia-ml.so.1: the GPU driver is not installed"
     assert judged(None, False).verdict == "not-measured"
     assert judged(facts(ecc_uncorrected=1), False).verdict == "fail"
     gone = {**facts(0), "unread": "nvmlInit_v2: NVML error 9; does nvidia-smi work?"}

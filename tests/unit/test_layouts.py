@@ -117,7 +117,7 @@ def test_what_is_not_known_is_not_recognised(tmp_path: Path) -> None:
     nowhere = [{**card, "numa": None} for card in read(server, tmp_path / "5")["pci"]]
     mine = found(server, tmp_path / "6", pci=nowhere)
     assert mine is not None
-    assert mine.differences[0].startswith("nothing tells on which socket GPU ")
+    assert mine.differences[0].startswith("the socket of GPU ")
 
 
 def test_nvlinks_that_nobody_tells_of_are_no_difference(tmp_path: Path) -> None:

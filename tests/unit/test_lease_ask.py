@@ -349,7 +349,7 @@ def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> Non
     host.network.routes |= {"10.79.1.14": "10.79.1.12"}
     assert ask.clients_for(host, nodes, servers) == ("10.78.1.12", "10.79.1.12")
     assert ask.clients_for(host, nodes[1:], servers) == ("10.79.1.12",)
-    with pytest.raises(LeaseError, match=r"was not told .* run site\.yml"):
+    with pytest.raises(LeaseError, match=r"has no record .* run site\.yml"):
         ask.clients_for(host, nodes, {"gpu3": {"problem": "no driver"}})
     many = {f"gpu{i}": {"address": f"10.0.{i}.1"} for i in range(9)}
     host.network.routes |= {f"10.0.{i}.1": f"10.0.{i}.2" for i in range(9)}

@@ -55,7 +55,9 @@ def test_it_is_told_and_then_taken_back(host: FakeHost) -> None:
     assert idle.look(host) == {}
     assert after(host, 24.9) == {}
     assert due(host).idle_due is None
-    assert after(host, 0.2) == {"41": "its GPUs were not used for 25 minutes; its owner is told that they go at 30"}
+    assert after(host, 0.2) == {
+        "41": "its GPUs were not used for 25 minutes; its owner is notified that they end at 30"
+    }
     assert (due(host).idle_due, due(host).early) == (30 * 60, False)
     assert after(host, 2) == {}, "told once"
     assert after(host, 3) == {"41": "its GPUs were not used for 30 minutes: taken back"}

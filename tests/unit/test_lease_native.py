@@ -203,7 +203,7 @@ def test_device_files_open_to_the_group_and_to_those_who_are_let_in(dev: Path) -
     assert opened(dev, 2001) == alone
     assert opened(dev, BOB) == alone | {"nvidia1", "nvidiactl", "emulated"}
     assert opened(dev, 990) == opened(dev, 64_000, group=3003) == everything
-    assert fence.gaps() == ["the driver opens device files to all users until it is loaded anew (restart the server)"]
+    assert fence.gaps() == ["the driver opens device files to all users until it is reloaded (restart the server)"]
     (dev / "params").write_text("ModifyDeviceFiles: 1\nDeviceFileGID: 3003\nDeviceFileMode: 432\n")
     assert fence.gaps() == []
     changed = {path.name: path.stat().st_ctime_ns for path in dev.iterdir()}

@@ -46,7 +46,7 @@ def test_gpus_of_several_servers_are_each_servers_own(form: str) -> None:
     (job,) = jobs_of(slurm_job(node="gpu[1-2]", gres=["gpu:v100:1(IDX:3)", "gpu:v100:2(IDX:0-1)"]), form)
     assert job.held == (Held("gpu1", 3, 0), Held("gpu2", 0, 0), Held("gpu2", 1, 0))
     (job,) = jobs_of(slurm_job(node="gpu[1-2]", gres="gpu:v100:1(IDX:3)"), form)
-    assert (job.held, job.problem) == ((), "Slurm tells of GPUs on 1 server, and the job has 2")
+    assert (job.held, job.problem) == ((), "Slurm reports GPUs on 1 server, and the job has 2")
 
 
 def test_a_state_that_is_several_words_is_the_one_that_counts() -> None:

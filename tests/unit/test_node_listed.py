@@ -104,7 +104,7 @@ def test_what_no_line_of_its_own_lists_is_refused_and_left(tmp_path: Path, text:
 
 def test_a_host_in_two_files_is_refused(hosts: Path):
     (hosts.parent / "more.yml").write_text("all:\n  hosts:\n    gpu1:\n")
-    with pytest.raises(UsageFault, match="stands in several files"):
+    with pytest.raises(UsageFault, match="is in several files"):
         listing(hosts.parent, "gpu1")
 
 

@@ -126,7 +126,7 @@ def test_what_cannot_be_known_is_not_passed():
     for found, words in (
         (None, "the facts say nothing of how the node is tuned"),
         ({**WELL, "unread": "PermissionError: x"}, "PermissionError: x"),
-        ({**WELL, "idle": [DEEP], "latency_limit_us": None}, "only root is told whether PM QoS"),
+        ({**WELL, "idle": [DEEP], "latency_limit_us": None}, "only root can read whether PM QoS"),
     ):
         said = of_gpu2(found)
         assert (said.verdict, said.reason_code) == ("not-measured", "missing-metric")

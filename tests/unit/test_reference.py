@@ -52,7 +52,7 @@ def test_a_ratio_follows_from_the_figures_that_stand_once() -> None:
 @pytest.mark.parametrize(
     ("more", "line", "words"),
     [
-        (claim("paper.one"), 10, "paper.one stands in paper.yml:5 too; keep one"),
+        (claim("paper.one"), 10, "paper.one is in paper.yml:5 too; keep one"),
         ("  - id: paper.two\n    statement: no source\n" + WHY, 10, "claims.1.section: is missing; add it"),
         (claim("other.two"), 10, "its id must begin with paper."),
         (claim("paper.two", ""), 10, "either confirmed_by (a criterion) or why_not"),
@@ -81,7 +81,7 @@ def test_a_document_twice_and_no_claims_at_all_are_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no files of claims"):
         load_reference(tmp_path)
     (tmp_path / "again.yml").write_text(CLAIM.format(more=""))
-    with pytest.raises(ConfigError, match=r"paper\.yml:1: document\.key: document paper stands in another file too"):
+    with pytest.raises(ConfigError, match=r"paper\.yml:1: document\.key: document paper is in another file too"):
         read(tmp_path)
 
 

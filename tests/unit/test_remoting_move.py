@@ -62,7 +62,7 @@ def test_times_follow_from_the_programs_and_the_probe() -> None:
 @pytest.mark.parametrize(
     ("change", "facts", "words"),
     [
-        (of("gave", told_s=999.0), {}, "told before anybody asked"),
+        (of("gave", told_s=999.0), {}, "notified before anybody asked"),
         (of("gave", told_s=None), {}, "gave: told_s"),
         (of("gave", kept=None), {}, "gave: saved_s"),
         (of("gave", ended_s=1020.05), {}, "its times are not in their order"),
@@ -104,7 +104,7 @@ def test_programs_that_are_not_all_there_are_refused() -> None:
 def test_a_move_without_loss_passes_on_any_device_and_says_how_long_it_took(topology: Topology, emulated: bool) -> None:
     found = judged(topology, emulated=emulated)
     assert (found.verdict, found.value) == ("pass", 0)
-    assert "urgent took a GPU from patient: told after 20.0 s, its work kept after 20.1 s" in found.reason
+    assert "urgent took a GPU from patient: notified after 20.0 s, its work kept after 20.1 s" in found.reason
     assert "went on elsewhere after 40.0 s, 0 of 100 steps lost" in found.reason
     assert ("emulated" in found.reason) is emulated
 
@@ -117,7 +117,8 @@ def test_a_move_without_loss_passes_on_any_device_and_says_how_long_it_took(topo
         (of("took", opened_s=1020.0), {}, "both programs used the GPU for 0.2 s"),
         (None, {"leases": {"gave": {"start_s": 500, "end_s": 558}, "took": {"start_s": 555, "end_s": 561}}},
          "by Slurm's record both leases had the GPU for 3 s"),
-        (untold, {}, r"patient was not told, or could not keep its work: lease 4 has ended: .* \(exit status 143\)"),
+        (untold, {},
+         r"patient was not notified, or could not keep its work: lease 4 has ended: .* \(exit status 143\)"),
     ],
 )  # fmt: skip
 def test_what_must_not_be_fails(topology: Topology, change: Changed | None, facts: dict[str, Any], words: str) -> None:

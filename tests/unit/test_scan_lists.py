@@ -43,9 +43,9 @@ def test_a_list_without_columns_may_begin_with_a_mark(tmp_path: Path) -> None:
     [
         ("198.51.100.1,gpu1", "names them in its first line: address,name,"),
         ("198.51.100.0/30", "is a network; write the addresses of its nodes"),
-        ("root@198.51.100.1", "column user, or comes by --user"),
-        ("198.51.100.1:2222", "the port stands in the column port"),
-        ("gpu1.example:22", "the port stands in the column port"),
+        ("root@198.51.100.1", "column user, or use --user"),
+        ("198.51.100.1:2222", "put the port into the column port"),
+        ("gpu1.example:22", "put the port into the column port"),
         ("198.51.100.1 gpu1", "is no address or host name"),
     ],
 )

@@ -134,7 +134,7 @@ def test_a_scalar_is_read_back_as_it_was(value: str) -> None:
 
 
 BAD_LISTS = {
-    "10.0.0.1\n10.0.0.1\n": "nodes:2: address 10.0.0.1 stands in .*nodes:1 too; remove one of them",
+    "10.0.0.1\n10.0.0.1\n": "nodes:2: address 10.0.0.1 is in .*nodes:1 too; remove one of them",
     "address,password\n10.0.0.1,x\n": "nodes:1: unknown column 'password'.*no place in a list: --ask-password",
     "address,group\n10.0.0.1,gpus\n": "nodes:2: group 'gpus' is unknown; one of heads, clients, gpu_servers",
     "address,port\n10.0.0.1,0\n": "nodes:2: port '0' is none",

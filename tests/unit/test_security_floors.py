@@ -100,7 +100,7 @@ def test_what_is_below_its_floor_fails_with_the_advisory(facts, words):
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"driver": ""}, "1 GPU is there, and nothing tells the version of NVIDIA driver"),
+        ({"driver": ""}, "1 GPU is there, and the version of NVIDIA driver is unknown"),
         ({"driver": "libcuda1 610.43.02-1"}, "of a line after all that are known"),
         ({"driver": "libcuda1 unknown"}, "is no version that can be compared"),
         ({"runc": None}, "the facts say nothing of runc"),

@@ -130,7 +130,7 @@ def test_a_file_of_another_format_is_named(tmp_path: Path) -> None:
 
 def test_pictures_and_labels_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     folder = tiny(tmp_path, "folders")
-    assert said(folder, labels=5) == f"{folder} has 10 classes, the network tells 5 apart"
+    assert said(folder, labels=5) == f"{folder} has 10 classes, the network distinguishes 5"
     first = sorted((folder / "train" / "class-0").iterdir())[0]
     first.write_bytes(b"GIF89a")
     assert said(folder) == f"{first} is no picture: neither JPEG, PNG, PPM"

@@ -171,7 +171,7 @@ def said_of(tmp_path: Path, name: str, **said: Any) -> Judgement:
 def test_what_nvml_does_not_show_is_no_pass(tmp_path: Path) -> None:
     there = read(SERVERS["C4140-K"], tmp_path / "read")["nvlink"]
     found = said_of(tmp_path / "1", "C4140-K", nvlink=None, nvlink_unread="no libnvidia-ml.so.1")
-    assert (found.verdict, found.reason) == ("not-measured", "nothing tells of NVLinks: no libnvidia-ml.so.1")
+    assert (found.verdict, found.reason) == ("not-measured", "NVLinks cannot be read: no libnvidia-ml.so.1")
     found = said_of(tmp_path / "2", "C4140-K", nvlink=there[:3])
     assert (found.verdict, found.reason) == ("not-measured", "NVML shows 3 of 4 GPUs")
     found = said_of(tmp_path / "3", "C4140-K", nvlink=[{**gpu, "emulated": True} for gpu in there])

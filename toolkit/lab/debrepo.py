@@ -170,7 +170,7 @@ def _control(fakes: FakeRepository, package: Package, architecture: str) -> str:
         "Priority: optional",
         *(f"{'-'.join(w.capitalize() for w in r.split('_'))}: {text}" for r, text in relations.items() if text),
         f"Description: {package.name} ({DESCRIPTION})",
-        f" Stands in for the package of this name of the repository '{fakes.repo}', whose name, version and",
+        f" Replaces the package of this name of the repository '{fakes.repo}', whose name, version and",
         " relations it has. It holds none of its software.",
     ]
     return "\n".join(lines) + "\n"

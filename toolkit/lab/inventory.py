@@ -152,6 +152,6 @@ def write_inventory(
     places = (key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
     document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
-    hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
+    hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written again each time.\n{text}")
     give_to_caller(*made, folder, private, key, known_hosts, hosts, vendor_keys, *copies)
     return hosts

@@ -130,7 +130,7 @@ def _section(package: RpmPackage, version: str) -> str:
     for relation in RELATIONS:
         tag = relation.capitalize()
         lines += [f"{tag}: {_filled(package, version, text)}" for text in getattr(package, relation)]
-    lines += ["AutoReqProv: no", f"%description -n {name}", f"Stands in for {name}. It holds none of its software."]
+    lines += ["AutoReqProv: no", f"%description -n {name}", f"Replaces {name}. It holds none of its software."]
     for script, text in package.every_script().items():
         lines += [f"%{script} -n {name}", _filled(package, version, text).rstrip().replace("%", "%%")]
     lines.append(f"%files -n {name}")

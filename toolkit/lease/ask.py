@@ -123,7 +123,7 @@ def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any
     alone are admitted. LeaseError where it reaches none."""
     told = [str(servers.get(node.name, {}).get("address", "")) for node in nodes]
     if not any(told):
-        raise LeaseError("this machine was not told where the pool's servers listen; run site.yml")
+        raise LeaseError("this machine has no record of where the pool's servers listen; run site.yml")
     found = tuple(dict.fromkeys(a for a in map(host.network.source_address, filter(None, told)) if a))
     if not found:
         raise LeaseError(f"this machine has no route to {', '.join(filter(None, told))}, where the servers listen")

@@ -176,5 +176,5 @@ def gaps() -> list[str]:
     except OSError:
         return found
     if told.get("ModifyDeviceFiles", "1") != "0" and int(told.get("DeviceFileMode", MODE_OF_ALL)) & _OTHERS:
-        found.append("the driver opens device files to all users until it is loaded anew (restart the server)")
+        found.append("the driver opens device files to all users until it is reloaded (restart the server)")
     return found

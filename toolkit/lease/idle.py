@@ -101,7 +101,7 @@ def look(host: Host) -> dict[str, str]:
             try:
                 words = _one(host, job_id, kept[job_id], data["idle_s"], now, cpu_s)
             except (OSError, ValueError) as fault:  # its Epilog was here meanwhile
-                words = "" if isinstance(fault, FileNotFoundError) else f"idleness cannot be told: {fault}"
+                words = "" if isinstance(fault, FileNotFoundError) else f"idleness cannot be measured: {fault}"
             if words:
                 done[job_id] = words
     return done
@@ -126,5 +126,5 @@ def _one(host: Host, job_id: str, idle: Idle, limit_s: float, now: float, used_c
     _write(folder, told)
     _tell(folder, told, limit_s, now)
     if told.told and not idle.told:
-        return f"its GPUs were not used for {minutes}; its owner is told that they go at {limit_s / 60:.0f}"
+        return f"its GPUs were not used for {minutes}; its owner is notified that they end at {limit_s / 60:.0f}"
     return ""

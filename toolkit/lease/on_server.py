@@ -77,7 +77,7 @@ def notes_on_devices(devices: Sequence[LeasedGpu], conf: ServerConf, account: st
     if device.mig:
         return []
     if conf.enforcement == "engine" and account and account in (conf.native_jobs or ()):
-        return [f"nothing holds the program to its part: the pool's policy trusts {account} with it (native_jobs)"]
+        return [f"its part is not enforced for the program: the pool's policy trusts {account} with it (native_jobs)"]
     raise LeaseError(
         f"{conf.node} cannot hold a program on the server itself to a part of a GPU: {_NOT_HELD[conf.enforcement]}; "
         f"{_INSTEAD}"

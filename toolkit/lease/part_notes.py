@@ -29,7 +29,7 @@ def _sizes(host: Host, devices: Sequence[LeasedGpu], conf: ServerConf) -> list[s
             usable_mib, sms = gpu.memory_mib - gpu.reserved_mib, gpu.sm_count if conf.enforcement == "mps" else None
             said += rounded(device.shards, device.of, usable_mib, sms)
             if conf.enforcement == "mps" and sms is None:
-                said.append(f"nothing tells how many SMs a {gpu.name} has, and so not what MPS rounds of a share")
+                said.append(f"the number of SMs of a {gpu.name} is unknown, and so is what MPS rounds of a share")
     return list(dict.fromkeys(said))
 
 

@@ -112,7 +112,7 @@ def _held(job: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[Held, ...]:
         _refuse_silence(job, nodes)
         return ()
     if len(details) != len(nodes):
-        raise Unclear(f"Slurm tells of GPUs on {number_of(len(details), 'server')}, and the job has {len(nodes)}")
+        raise Unclear(f"Slurm reports GPUs on {number_of(len(details), 'server')}, and the job has {len(nodes)}")
     return tuple(held for node, detail in zip(nodes, details) for held in parse_gres(node, detail or ""))
 
 

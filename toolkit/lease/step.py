@@ -197,7 +197,7 @@ class Step(subprocess.Popen[bytes]):
             self.host.slurm.run(["scancel", "--quiet", f"--signal={signal.Signals(sig).name[3:]}", self.job])
 
     def kill(self) -> None:
-        """The program is killed, whatever it does: srun does so when it is told to end."""
+        """The program is killed, whatever it does: srun does so when it is asked to end."""
         super().send_signal(signal.SIGTERM)
 
     def give_up(self) -> None:

@@ -38,14 +38,14 @@ examples:
   toolkit run -n 2 -p 1/3 -- elastic-ai-train    on two thirds of GPUs elsewhere
   elastic-ai-train --batch 512 --json            one document with every loss and every step's time
   elastic-ai-train --infer --batch 1             forward passes alone: the time of each answer
-  elastic-ai-train --steps 9999 --keep work.ckpt told to end, it keeps its work; the same command again goes on
+  elastic-ai-train --steps 9999 --keep work.ckpt asked to end, it keeps its work; the same command again goes on
 
 reading it:
   images/s rises with --batch where what limits is the launches and the round trip of each step, which a remote GPU
   pays by the network. The last loss and the hash of the weights tell at a glance whether two runs computed the same.
 
 exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed (as with --stray) or the arguments are wrong; 3 with
---keep: told to end by SIGTERM or SIGUSR1 (toolkit run sends one before a lease ends), and its work is kept; by Ctrl-C
+--keep: asked to end by SIGTERM or SIGUSR1 (toolkit run sends one before a lease ends), and its work is kept; by Ctrl-C
 it is kept as well, and the code 130, so that a loop that starts it again ends.
 """
 
@@ -66,7 +66,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--stray", type=_count, help="at this step write where no memory is: what do others notice?")
     parser.add_argument("--costs", action="store_true", help="with --json, of one GPU: what its calls cost too")
     parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
-    kept = "the checkpoint: written when told to end, trained on from where it is there; the losses are as without"
+    kept = "the checkpoint: written when asked to end, trained on from where it is there; the losses are as without"
     parser.add_argument("--keep", type=Path, metavar="FILE", help=kept)
     parser.add_argument("--keep-every", type=_count, metavar="STEPS", help="also written after each so many steps")
     slow = "milliseconds that a step takes at least, as where data come slowly (default 0)"
@@ -295,7 +295,7 @@ def ending(document: dict[str, Any]) -> str:
     steps, ordered = len(document["step_s"]), sorted(document["step_s"][1:] or document["step_s"])
     if not steps:
         return (
-            f"\ntold to end ({document['told_by']}) before the first step; kept {number_of(document['steps'], 'step')}"
+            f"\nasked to end ({document['told_by']}) before the first step; kept {number_of(document['steps'], 'step')}"
         )
     at = {p: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] * 1e3 for p in (50, 99)}
     rows = [
@@ -314,7 +314,7 @@ def ending(document: dict[str, Any]) -> str:
     if document["resumed_from"]:
         rows += [("went on", f"after {number_of(document['resumed_from'], 'step')} of a checkpoint")]
     if document["kept"]:
-        why = f"told to end ({document['told_by']})" if document["told_by"] else "the last checkpoint"
+        why = f"asked to end ({document['told_by']})" if document["told_by"] else "the last checkpoint"
         rows += [
             (
                 "kept",

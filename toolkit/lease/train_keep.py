@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-TOLD, INTERRUPTED = 3, 128 + signal.SIGINT  # exit codes of a training that kept its work: told to end, or Ctrl-C
+TOLD, INTERRUPTED = 3, 128 + signal.SIGINT  # exit codes of a training that kept its work: asked to end, or Ctrl-C
 #: What `toolkit run` sends before a lease ends (TERM, or by --signal), and Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 FORMAT = 1
@@ -130,9 +130,9 @@ def load(path: Path, of: Mapping[str, Any]) -> State | None:
     except (ValueError, KeyError, TypeError):
         raise NotKept(f"--keep {path}: no checkpoint of elastic-ai-train; give another name, or remove it") from None
     if (kind, order) != (FORMAT, sys.byteorder):
-        raise NotKept(f"--keep {path}: a checkpoint of another release or kind of machine; remove it to begin anew")
+        raise NotKept(f"--keep {path}: a checkpoint of another release or kind of machine; remove it to start again")
     if not whole:
-        raise NotKept(f"--keep {path}: the checkpoint is damaged; remove it to begin anew")
+        raise NotKept(f"--keep {path}: the checkpoint is damaged; remove it to start again")
     if other := [key for key in of if was.get(key) != of[key]]:
         here, there = of[other[0]], was.get(other[0])
         raise NotKept(f"--keep {path}: of another training: its {other[0]} is {there}, this one's is {here}")

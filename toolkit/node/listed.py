@@ -75,7 +75,7 @@ def listing(inventory: Path, host: str) -> Listing:
         )
     if len(found) > 1:
         files = ", ".join(str(one.file) for one in found)
-        raise UsageFault(f"{host} stands in several files ({files}); nothing was changed: let it stand in one")
+        raise UsageFault(f"{host} is in several files ({files}); nothing was changed: keep it in one")
     return found[0]
 
 

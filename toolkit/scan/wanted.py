@@ -98,9 +98,9 @@ def _no_address(word: str) -> str:
     if re.fullmatch(r"[0-9.]+/\d+", word):
         return "a network; write the addresses of its nodes, as 198.51.100.[31:34]"
     if "@" in word:
-        return "no address or host name; the user stands in the column user, or comes by --user"
+        return "no address or host name; put the user into the column user, or use --user"
     if re.fullmatch(r"[^:]+:\d+", word):
-        return "no address or host name; the port stands in the column port of a list"
+        return "no address or host name; put the port into the column port of a list"
     return "no address or host name"
 
 
@@ -142,6 +142,6 @@ def checked(wanted: list[Wanted]) -> list[Wanted]:
             raise UsageFault(f"{one.place}: {one.address} {words}")
         key = (one.address.lower(), one.port)
         if key in seen:
-            raise UsageFault(f"{one.place}: address {one.address} stands in {seen[key]} too; remove one of them")
+            raise UsageFault(f"{one.place}: address {one.address} is in {seen[key]} too; remove one of them")
         seen[key] = one.place
     return wanted

@@ -204,7 +204,7 @@ def _machine(proposal: Proposal, group: str) -> str:
     lines = ["---", "# The bill of materials. Found, not ordered: compare it with the order."]
     lines += _checks(_shared(proposal.members(group)), 0)
     lines += ["bom:", *(f"  {key}: {scalar(value)}" for key, value in bom.items())]
-    lines += comment(f"{MARK} of bounds of memory bandwidth, as `dmidecode --type memory` tells it to root:", 0)
+    lines += comment(f"{MARK} of bounds of memory bandwidth, as `dmidecode --type memory` prints it for root:", 0)
     lines += ["# platform: {memory_channels: CHANNELS_OF_A_SOCKET, memory_mts: MT_PER_S}"]
     if group == "gpu_servers" and bom.get("gpu_count"):
         lines += [

@@ -92,7 +92,7 @@ def _figure(campaign: Campaign, section: Section, unit: str) -> Figure | None:
         spans,
         f"{shown}; bars are 95 % intervals",
     )
-    caption = f"{section.title} by run, {shown}. Crosses: failed. The numbers stand in the table."
+    caption = f"{section.title} by run, {shown}. Crosses: failed. The numbers are in the table."
     if theirs:
         caption += " Hollow diamonds: published figures of other machines."
     return Figure(f"{section.key}-{slug(unit)}", caption, svg)

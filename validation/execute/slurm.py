@@ -80,7 +80,7 @@ class _Step(Remote):
         whole = any(is_report(document) for document in output.documents())
         # of a node that died srun ends with 0, too
         if (output.returncode or not whole) and _LOST.search(said.decode("utf-8", "replace")):
-            # a probe that is told to end says so in a document, which is no result of its own
+            # a probe that is asked to end says so in a document, which is no result of its own
             return Output(EXIT_LOST, b"", _TASK.sub(b"", said), output.fault)
         return Output(output.returncode, output.stdout, said, output.fault)
 

@@ -47,7 +47,7 @@ class Moved(Model):
     @model_validator(mode="after")
     def _whole(self) -> Moved:
         if (self.told_s is None) != bool(self.failed) or (self.saved_s is None) != bool(self.failed):
-            raise ValueError("a program was told and kept its work, or failed")
+            raise ValueError("a program was notified and kept its work, or failed")
         return self
 
 
@@ -71,7 +71,7 @@ class MoveFacts(Remoting):
         if it is None:
             return []
         if it.failed:
-            found.append(f"the program of {it.gave} was not told, or could not keep its work: {it.failed}")
+            found.append(f"the program of {it.gave} was not notified, or could not keep its work: {it.failed}")
         if it.differs_at is not None:
             found.append(f"after it went on its losses are others from step {it.differs_at} on")
         elif not it.same_weights:

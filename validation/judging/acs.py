@@ -47,7 +47,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     ]
     row = nvlinks(facts.gpu_model)
     if on and row is not None and row.beyond:
-        why = f"nothing tells what {facts.gpu_model} wants of these services: {'; '.join(on)}"
+        why = f"the right setting of these services for {facts.gpu_model} is unknown: {'; '.join(on)}"
         return "not-measured", "no-bound", why, text
     if on:
         return "fail", "not-equal", "; ".join(on), text

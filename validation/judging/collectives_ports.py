@@ -82,7 +82,7 @@ def _job(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
 
     found, hosts = nodes_of(facts), {host.partition(".")[0] for host in facts.hosts}
     if silent := sorted(hosts - set(found)):
-        return unsaid(f"nothing tells what the ports of {', '.join(silent)} carried during {job.id}")
+        return unsaid(f"no counter shows what the ports of {', '.join(silent)} carried during {job.id}")
     if any(row.times == 0 for row in facts.rows):
         return unsaid(f"{job.id} does not tell how often each operation was done")
     rdma, least = job.params.get("transport") != "tcp", least_bytes(facts)
@@ -111,7 +111,7 @@ def _node(name: str, node: Node, least: float, rdma: bool) -> tuple[str, str, st
     mine = _counting(node, rdma)
     if not mine or None in mine.values():
         gone = ", ".join(port for (_, port), sent in mine.items() if sent is None) or "its fabric ports"
-        return "", "", f"{name}: {gone}: no counter of bytes, or one that began anew during the job"
+        return "", "", f"{name}: {gone}: no counter of bytes, or one that restarted during the job"
     sent = sum(value for value in mine.values() if value is not None)
     shown = ", ".join(f"{port} {_gb(value or 0)} {WAYS[way]}" for (way, port), value in sorted(mine.items()))
     words = f"{name} sent {shown}"

@@ -74,7 +74,7 @@ def _nvls(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
     if isinstance(on, Judgement):
         return on
     if off.path.nvls:
-        why = "NCCL_NVLS_ENABLE=0 had no effect: the log tells of NVLS all the same"
+        why = "NCCL_NVLS_ENABLE=0 had no effect: the log shows NVLS all the same"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     size = _largest(off)
     with_, without = _at(on, size), _at(off, size)

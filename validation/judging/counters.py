@@ -92,7 +92,7 @@ def growth(first: Mapping[str, int], last: Mapping[str, int], judged: Callable[[
 def gaps(first: Mapping[str, int], last: Mapping[str, int], groups: dict[str, Callable[[str], bool]]) -> list[str]:
     """Why growth of these groups (in words -> their counters) is not known; empty where every counter tells."""
     found = [
-        f"{c.name} fell from {first[c.name]} to {last[c.name]}: the port's counters began anew during the run"
+        f"{c.name} fell from {first[c.name]} to {last[c.name]}: the port's counters restarted during the run"
         for c in changes(first, last)
         if c.reset and not GAUGES.fullmatch(c.name)
     ]
@@ -103,7 +103,7 @@ def gaps(first: Mapping[str, int], last: Mapping[str, int], groups: dict[str, Ca
         elif before != after:
             found.append(f"{', '.join(sorted(before ^ after))} in one of the two readings only")
         found += [
-            f"{name} stands at its maximum of {first[name]} and cannot grow: {CLEAR}"
+            f"{name} is at its maximum of {first[name]} and cannot grow: {CLEAR}"
             for name in sorted(before)
             if first[name] == MAXIMA.get(name) or first[name] in WIDEST
         ]

@@ -85,7 +85,7 @@ def host_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
             copy = facts.copy_of(what, source, target, "pinned")  # type: ignore[arg-type]
             if copy is not None:
                 path = "" if gpu.near else "process not bound to the GPU's NUMA node, which is unknown"
-                why = beside or "neither sysfs nor NVML tells the GPU's PCI Express link"
+                why = beside or "neither sysfs nor NVML shows the GPU's PCI Express link"
                 yield Figure(copy.words, _summary(copy.gb_s), bound, why, (number,), copy.fault, path)
 
 

@@ -139,7 +139,7 @@ def _judge(case: Case, one: Seen, peers: list[Seen]) -> tuple[VerdictName, Reaso
     if not (wanted or first.gpus or first.lost):
         return "not-applicable", "not-applicable", "no GPU in this node, and none declared"
     if first.unread:
-        return "not-measured", missing, f"nothing tells of its GPUs: {first.unread}"
+        return "not-measured", missing, f"its GPUs cannot be read: {first.unread}"
     if first.emulated and not case.virtual:
         return "not-measured", "missing-metric", "the GPUs are emulated"
     wrong, unknown = _states(case, one, peers)
@@ -172,7 +172,7 @@ def _told(one: Seen) -> str:
         )
         if value
     ]
-    return f". Told, not judged: {'; '.join(said)}" if said else ""
+    return f". Reported, not judged: {'; '.join(said)}" if said else ""
 
 
 def _unnamed(gpu: GpuReading) -> str:
@@ -256,7 +256,7 @@ def _faults(gpu: GpuReading, node: Node) -> Iterable[str]:
     if gpu.compute_mode not in (None, "default"):
         yield f"its compute mode is {gpu.compute_mode}, default wanted"
     if bool(gpu.mig) != node.mig:
-        yield "MIG is on, and the inventory does not say so (gpu_mig)" if gpu.mig else "MIG is off, on declared"
+        yield "MIG is on, and the inventory does not declare it (gpu_mig)" if gpu.mig else "MIG is off, on declared"
     if gpu.mig_pending is not None and gpu.mig_pending != gpu.mig:
         yield f"MIG will be {'on' if gpu.mig_pending else 'off'} after the next reset"
     if gpu.set_mhz is not None and gpu.default_mhz is not None and gpu.set_mhz < gpu.default_mhz:

@@ -78,14 +78,14 @@ def _affinity(case: Case, criterion: Criterion, m: Measurement, facts: GpuLoadFa
         why = f"the host has one NUMA node: {shown}"
         return judgement(criterion, subject, "not-applicable", "not-applicable", why, ids)
     if gpu.numa is None:
-        return unsaid(f"the firmware tells no NUMA node of GPU {number}: {shown}")
+        return unsaid(f"the firmware reports no NUMA node of GPU {number}: {shown}")
     shares = _ratios(facts, number)
     if not shares:
         shut = ", ".join(str(n.number) for n in facts.nodes if not n.usable)
         return unsaid(f"this process may not run on NUMA node {shut}: {shown or 'nothing was measured'}")
     astray = next((c for c in cells if c.placed is None or c.placed < PLACED), None)
     if astray is not None:
-        lies = "nobody tells where it lies" if astray.placed is None else f"{astray.placed:.0%} of it lies there"
+        lies = "its place is unknown" if astray.placed is None else f"{astray.placed:.0%} of it lies there"
         return unsaid(f"memory of node {astray.node}: {lies}: {shown}")
     ratio = min(shares.values())
     summary = Summary(ratio, 0.0, ratio, ratio, len(shares))
@@ -210,7 +210,7 @@ def _all(case: Case, criterion: Criterion, m: Measurement, facts: GpuLoadFacts, 
         return judgement(criterion, subject, "not-measured", unproved[1], why, ids, summary=summary)
     tree = branches(facts.gpus)
     if tree is None:
-        why = f"nothing tells the whole PCI Express tree of these GPUs; measured {shown}"
+        why = f"the whole PCI Express tree of these GPUs is unknown; measured {shown}"
         return judgement(criterion, subject, "not-measured", "no-bound", why, ids, summary=summary)
     bound = _bound(case, criterion, node, tree)
     found = against(criterion, subject, ids, summary, bound, list(one.gb_s))

@@ -79,7 +79,7 @@ def rates(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
             slow = host is not None and host.gb_s and summarize(copy.gb_s).median < SAME * summarize(host.gb_s).median
             path += ", no faster than through the host" if slow else ""
         summary = summarize(copy.gb_s) if copy.gb_s else None
-        why = f"nothing tells the link between the two ({facts.nvlink_unread or 'PCIe and NVLink unknown'})"
+        why = f"the link between the two is unknown ({facts.nvlink_unread or 'PCIe and NVLink unknown'})"
         yield Figure(copy.words, summary, _bound(criterion, facts, a, b), why, (a, b), copy.fault, path, broken)
 
 

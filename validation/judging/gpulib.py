@@ -65,7 +65,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if untried:
         return "not-measured", missing, f"nobody tried to load {' and '.join(untried)}"
     if not emulated and (not module or not (taken or ahead)):
-        why = "no kernel module of the driver is loaded" if not module else "no library's name tells its version"
+        why = "no kernel module of the driver is loaded" if not module else "no library's name shows its version"
         return "not-measured", missing, why
     said = f"{len(found.files)} libraries, {', '.join(one.name for one in found.loaded)} loaded"
     if ahead:

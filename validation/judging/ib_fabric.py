@@ -103,7 +103,9 @@ def _counted(found: Reading, result: Result) -> None:
     for metric, count in (("ib_links", len(found.links) // 2), ("ib_error_ports", len(found.errors))):
         said = [s.value for s in result.samples if s.metric == metric]
         if said != [count] and not found.odd:
-            found.odd.append(f"{metric} is {', '.join(map('{:g}'.format, said)) or 'not told'}, the facts show {count}")
+            found.odd.append(
+                f"{metric} is {', '.join(map('{:g}'.format, said)) or 'not reported'}, the facts show {count}"
+            )
 
 
 def _plural(count: int, word: str) -> str:
@@ -220,7 +222,7 @@ def _new_errors(readings: Sequence[Reading], mine: set[Key], wrong: list[str], u
                 unknown.append(f"{name}: {counter} fell from {value} during the run")
             elif value == MAXIMA.get(counter):
                 clear = "clear it with ibqueryerrors -k and measure again"
-                unknown.append(f"{name}: {counter} stands at its maximum of {value} and cannot grow: {clear}")
+                unknown.append(f"{name}: {counter} is at its maximum of {value} and cannot grow: {clear}")
 
 
 def _rest(reading: Reading, mine: set[Key]) -> str:

@@ -161,7 +161,7 @@ METHODS = {
     "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
     "acs": Method(judge_acs, "Access Control Services of the ports above cards, as their configuration space says"),
     "gpulib": Method(judge_gpulib, "the driver's libraries, loaded by name, against the kernel module that is loaded"),
-    "gpudirect": Method(judge_gpudirect, "kernel, its options and modules that GPUDirect RDMA stands on"),
+    "gpudirect": Method(judge_gpudirect, "kernel, its options and modules that GPUDirect RDMA needs"),
     "gpu-container": Method(judge_gpu_container, "GPUs in a container before and after a reload of systemd's units"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),

@@ -40,4 +40,4 @@ def _judge(env: LibraryEnv | None, rdma: bool) -> tuple[VerdictName, ReasonCode,
     if env.unread:
         return "not-measured", "missing-metric", f"not judged because it could not be read: {env.unread}"
     count = len(env.settings)
-    return "pass", "within-bounds", f"{count} settings, none of which takes a choice from NCCL or UCX"
+    return "pass", "within-bounds", f"{count} settings, all of which leave the choice to NCCL and UCX"

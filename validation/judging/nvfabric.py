@@ -73,7 +73,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if facts.virt in CONTAINERS and facts.nvswitches and not gpus:
         return "not-measured", missing, f"{node.name} is a container ({facts.virt}), whose PCI devices are its host's"
     if facts.nvswitches is None and gpus is None:
-        return "not-measured", missing, f"nothing tells of NVSwitches: {facts.nvlink_unread or 'nobody looked'}"
+        return "not-measured", missing, f"NVSwitches cannot be read: {facts.nvlink_unread or 'nobody looked'}"
     if not _switched(facts, row):
         return "not-applicable", "not-applicable", "no NVSwitch on this node's PCI bus or behind its NVLinks"
     if any(gpu.emulated for gpu in gpus or ()) and not case.virtual:
@@ -85,7 +85,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if wrong:
         return "fail", "not-equal", "; ".join(wrong)
     if gpus is None:
-        unknown.append(f"nothing tells of the GPUs' fabric: {facts.nvlink_unread or 'NVML was not asked'}")
+        unknown.append(f"the GPUs' fabric cannot be read: {facts.nvlink_unread or 'NVML was not asked'}")
     elif len(gpus) < counted:
         unknown.append(f"NVML shows {len(gpus)} of {number_of(counted, 'GPU')}")
     if row is None:
@@ -126,13 +126,13 @@ def _gpu(gpu: NvGpu, row: NvLinks | None) -> tuple[list[str], list[str]]:
                 f"{name}: clique {gpu.fabric.clique}, cluster {gpu.fabric.cluster}: no NVLink leaves the server"
             )
     elif row is not None and row.registered:
-        unknown.append(f"{name}: the driver tells no fabric state")
+        unknown.append(f"{name}: the driver reports no fabric state")
     if gpu.emulated:
         return wrong, unknown  # what is described says nothing of rates
     up = [link for link in gpu.links if link.up]
     mute = [link.number for link in up if link.rate_mb_s is None]
     if mute:
-        unknown.append(f"{name}: no rate is told of NVLinks {', '.join(map(str, mute))}")
+        unknown.append(f"{name}: no rate is reported for NVLinks {', '.join(map(str, mute))}")
     slow = [link for link in up if row is not None and link.rate_mb_s is not None and link.rate_mb_s < row.rate_mb_s]
     if row is not None and slow:
         each = ", ".join(f"{link.number} at {link.rate_mb_s}" for link in slow)

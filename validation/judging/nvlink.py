@@ -49,7 +49,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     if not counted and not gpus:
         return "not-applicable", "not-applicable", "no GPU in this node, and none declared"
     if gpus is None:
-        return "not-measured", missing, f"nothing tells of NVLinks: {facts.nvlink_unread or 'NVML was not asked'}"
+        return "not-measured", missing, f"NVLinks cannot be read: {facts.nvlink_unread or 'NVML was not asked'}"
     if emulated and not case.virtual:
         return "not-measured", "missing-metric", "the GPUs are emulated"
     if len(gpus) < counted:
@@ -61,7 +61,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
         return "fail", "not-equal", "; ".join(wrong)
     if row is None and any(gpu.down for gpu in gpus):
         each = "; ".join(map(_words, gpus))
-        why = f"nothing tells how many NVLinks this server wires between its {facts.gpu_model}: {each}"
+        why = f"it is unknown how many NVLinks this server wires between its {facts.gpu_model}: {each}"
         return "not-measured", "no-bound", why
     return "pass", "within-bounds", "; ".join(map(_words, gpus)) + ("; the GPUs are emulated" if emulated else "")
 

@@ -328,7 +328,7 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
     late = _late(case, criterion, one, bound)
     why = f"as wanted, this end only (the switch must agree): {text}; none lost"
     told = one.growth(lambda name: name == counters.HOST_QUEUES)
-    why += f"; told, not judged: {told[0]}, for which the host's own TCP queues had no room" if told else ""
+    why += f"; reported, not judged: {told[0]}, for which the host's own TCP queues had no room" if told else ""
     return late or say("pass", "within-bounds", why)
 
 

@@ -15,9 +15,9 @@ from validation.model import Judgement, Measurement, Subject
 def said(it: Moved) -> str:
     """What happened when, in words."""
     told = (
-        "not told"
+        "not notified"
         if it.told_s is None
-        else f"told after {it.told_s:.1f} s, its work kept after {it.saved_s or 0:.1f} s"
+        else f"notified after {it.told_s:.1f} s, its work kept after {it.saved_s or 0:.1f} s"
     )
     where = "elsewhere" if it.elsewhere else "on the same GPU"
     lost = (

@@ -62,7 +62,7 @@ def _shared(case: Case, criterion: Criterion, job: Measurement, subject: Subject
     if shown is not None:
         return shown
     if len(whole) < 2 or not math.isfinite(found.high):
-        why = f"one turn tells no interval; {text}"
+        why = f"one turn gives no interval; {text}"
         return judgement(
             criterion, subject, "not-measured", "too-noisy", why, evidence, summary=summary, text=text, bound=bound
         )

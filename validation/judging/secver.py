@@ -100,7 +100,7 @@ def _component(key: str, component: Component, facts: NodeFacts) -> tuple[str, s
         if key == "driver" and facts.gpu_count:
             return (
                 f"{number_of(facts.gpu_count, 'GPU')} {be(facts.gpu_count)} there, and "
-                f"nothing tells the version of {title}",
+                f"the version of {title} is unknown",
                 None,
                 "unknown",
             )

@@ -109,7 +109,7 @@ def _frequency(found: Tuning, gpus: bool) -> list[str]:
     if found.tuned == "active" and found.tuned_governors and found.tuned_governors[0] != wanted:
         wrong.append(
             f"tuned (profile {found.tuned_profile}) sets the governor {found.tuned_governors[0]}, which is to be "
-            f"{wanted}: whoever comes last wins"
+            f"{wanted}: the last one to set it wins"
         )
     return wrong
 
@@ -123,7 +123,7 @@ def _idle(found: Tuning) -> tuple[list[str], list[str]]:
         return [], []
     words = f"processors may enter {', '.join(map(str, entered))}; bound {tuning.IDLE_LATENCY_US} us"
     if held is None:
-        return [], [f"{words}, and only root is told whether PM QoS keeps them from it"]
+        return [], [f"{words}, and only root can read whether PM QoS keeps them from it"]
     return [words], []
 
 

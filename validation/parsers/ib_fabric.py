@@ -146,7 +146,7 @@ def _ports(lines: list[str]) -> dict[Key, End]:
         raise ParseError("ibnetdiscover: its ports report is empty")
     for key, end in ports.items():
         if end.other is not None and (end.other not in ports or ports[end.other].other != key):
-            raise ParseError(f"ibnetdiscover: the link of {end.port} is not told by the port at the other end")
+            raise ParseError(f"ibnetdiscover: the link of {end.port} is not reported by the port at the other end")
     return ports
 
 

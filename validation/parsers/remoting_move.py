@@ -98,7 +98,9 @@ def _moved(raw: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]]) -> dic
     if not failed:
         told, saved, ended, held_twice = _given(gave, took)
         if not asked <= told or not ended <= gone:
-            raise ParseError("move: the program that gave was told before anybody asked, or ended after its command")
+            raise ParseError(
+                "move: the program that gave was notified before anybody asked, or ended after its command"
+            )
     if resumed["resumed_from"] > whole["steps"] or resumed["steps"] != whole["steps"] or whole["resumed_from"]:
         raise ParseError("move: the undisturbed training is not the same number of steps")
     if not failed and not 0 < resumed["resumed_from"] <= gave["steps"]:

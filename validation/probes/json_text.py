@@ -28,7 +28,7 @@ def reports(text: str, constant: Callable[[str], Any] | None = None) -> list[dic
 def the_one(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Of several that are the same, one. ValueError where they differ."""
     if any(one != found[0] for one in found[1:]):
-        raise ValueError(f"{len(found)} reports that differ stand in it")
+        raise ValueError(f"{len(found)} different reports are in it")
     return found[0]
 
 

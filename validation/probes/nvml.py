@@ -22,7 +22,7 @@ GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR
 INIT = {
     4: "this user cannot open the device files (such as /dev/nvidiactl)",
     9: "the kernel module of the driver is not loaded: modprobe nvidia",
-    12: "a library of the driver is missing: install the driver anew",
+    12: "a library of the driver is missing: install the driver again",
     18: "library and kernel module of the driver are of different versions: load the installed module, or reboot",
 }
 """nvmlReturn_t of nvmlInit (nvml.h) -> what an operator looks at."""

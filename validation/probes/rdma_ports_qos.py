@@ -93,7 +93,7 @@ def dcb(interface: str) -> dict[str, Any]:
     pfc = _dcb("pfc", interface)
     app = _dcb("app", interface) if not isinstance(pfc, str) else {}
     if not isinstance(pfc, str) and "prio_pfc" not in pfc:
-        pfc = "it tells no priorities"
+        pfc = "it reports no priorities"
     found: dict[str, Any] = {"trust": None, "dscp_prio": None, "pfc": None, "unread": []}
     if isinstance(pfc, str):
         found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {pfc})")

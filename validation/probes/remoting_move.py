@@ -1,6 +1,6 @@
 """A GPU is taken from one class of users and given to another while a program of the first trains on it.
 
-The one that gives trains on the server's last free GPU and keeps its work when it is told to end. Then somebody of a
+The one that gives trains on the server's last free GPU and keeps its work when it is asked to end. Then somebody of a
 class that preempts his asks for a GPU of that server. The first program is started again at once, elsewhere where
 there is another server, and goes on from its checkpoint; at last the same training runs undisturbed. Who gives and who
 takes is what the pool's policy says; their own accounts ask for the leases.
@@ -38,7 +38,7 @@ from validation.probes.tool import Ran, Stopped, document, run_tool, stopped
 HEADING = re.compile(r"^== (gave|took|resumed|whole)$", re.MULTILINE)
 WITHOUT_END = str(1 << 20)  # steps, the most that the program takes
 KEEP_EVERY = "100"  # steps; what is lost at most where nobody is told
-KEPT = 3  # exit status of a training that was told to end and kept its work
+KEPT = 3  # exit status of a training that was asked to end and kept its work
 TRAINS_S = 3.0  # before anybody asks, so that there is something to lose
 ASK_S = 60.0  # one question to Slurm
 LOOK_S = 0.2
@@ -114,7 +114,7 @@ def way(config: str, rows: Sequence[str], members: Mapping[str, Sequence[str]], 
         if givers and takers:
             taker = next((name for name in takers if name not in givers[:1]), takers[0])
             if not seconds(grace):
-                raise Unmade(f"the policy gives leases of {gave} no time after they are told (grace_s)")
+                raise Unmade(f"the policy gives leases of {gave} no time after their notice (grace_s)")
             return Way(Member(gave, givers[0]), Member(took, taker), seconds(grace), safe)
     named = ", ".join(f"{took} from {gave}" for took, gave, _ in sorted(pairs))
     raise Unmade(f"nobody of both classes has an account on this client ({named})")

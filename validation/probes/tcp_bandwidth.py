@@ -49,7 +49,7 @@ def iperf3_report(text: str, constant: Callable[[str], Any] | None = None) -> di
         if event == "interval":
             whole["intervals"].append(data)
         elif event in whole:
-            raise ValueError(f"event {event} stands in it twice")
+            raise ValueError(f"event {event} is in it twice")
         else:
             whole[event] = data
     return whole

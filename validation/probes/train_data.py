@@ -151,7 +151,7 @@ def look(data: str, split: str, labels: int, most: int = 0) -> Pictures:
     if not len(found):
         raise BadData(f"{data} has no pictures of split {split!r}")
     if found.classes > labels:
-        raise BadData(f"{data} has {found.classes} classes, the network tells {labels} apart")
+        raise BadData(f"{data} has {found.classes} classes, the network distinguishes {labels}")
     _try_first(found, labels)
     return found
 
@@ -279,7 +279,7 @@ def _try_first(found: Pictures, labels: int) -> None:
             kind = MAGIC[data[:2]]
             raise BadData(f"{found.where(0)} is {kind}, which takes Pillow, and this Python has none") from None
     if not 0 <= label < labels:
-        raise BadData(f"{found.where(0)} has label {label}, the network tells 0 to {labels - 1} apart")
+        raise BadData(f"{found.where(0)} has label {label}, the network distinguishes 0 to {labels - 1}")
 
 
 def pixels(data: bytes) -> tuple[int, int, bytes]:

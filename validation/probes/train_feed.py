@@ -40,7 +40,7 @@ class Cut:
         epoch, number = which
         data, label = self.pictures.read(number)
         if not 0 <= label < self.labels:
-            raise BadData(f"{self.pictures.where(number)} has label {label}, the network tells {self.labels} apart")
+            raise BadData(f"{self.pictures.where(number)} has label {label}, the network distinguishes {self.labels}")
         try:
             wide, high, colours = pixels(data)
         except BadData as fault:

@@ -84,7 +84,7 @@ def load(folder: Path, same: dict[str, Any]) -> tuple[bytes, dict[str, Any]] | N
         if hashlib.sha256(state).hexdigest() == entry["sha256"]:
             return state, entry
     if entries:
-        raise Refused(f"{folder}: none of its {len(entries)} checkpoints is whole; remove them to begin anew")
+        raise Refused(f"{folder}: none of its {len(entries)} checkpoints is whole; remove them to start again")
     return None
 
 

@@ -174,7 +174,7 @@ class Ddp(Alone):
         for key, names in place.items():
             told = next((os.environ[name] for name in names if name in os.environ), "")
             if not told:
-                raise SystemExit("torch.distributed needs a launcher that tells ranks: mpirun or torchrun")
+                raise SystemExit("torch.distributed needs a launcher that sets ranks: mpirun or torchrun")
             setattr(self, key, int(told))
         limit = timedelta(seconds=limit_s)
         method = meet or "env://"

@@ -245,5 +245,5 @@ def _numbers(spec: _Spec, labels: tuple[Endpoint, ...], cells: _Cells) -> DataTa
         return tuple(out)
 
     head = ("Port", "Median as source", "Worst", "to", "Median as destination", "Worst", "from")
-    caption = f"{spec.title} of each port, {unit}. Each pair's value stands in annex A."
+    caption = f"{spec.title} of each port, {unit}. Each pair's value is in annex A."
     return DataTable(caption, head, tuple(line(label) for label in labels))

@@ -66,7 +66,7 @@ def fabric_figure(documents: RunDocuments) -> Figure:
         + (
             "Switches and cables: as ibnetdiscover shows them, in the table of links below."
             if links
-            else "Switches and cables between the ports: not known; nothing in this run tells them."
+            else "Switches and cables between the ports: not known; nothing in this run shows them."
         )
     )
     found = _found(documents)

@@ -169,9 +169,9 @@ def move_figure(documents: RunDocuments) -> Figure:
         return Figure("move", caption, empty=f"Not measured: {why}.", criteria=("rm.move",))
     it = facts.moved
     where = "on a GPU elsewhere" if it.elsewhere else "on the same GPU"
-    untold = "not told, or could not keep its work"
+    untold = "not notified, or could not keep its work"
     rows = [
-        ("its program was told to end", number(it.told_s) if it.told_s is not None else untold),
+        ("its program was asked to end", number(it.told_s) if it.told_s is not None else untold),
         ("its work was kept", number(it.saved_s) if it.saved_s is not None else untold),
         ("its command had ended, the GPU was given back", number(it.gone_s)),
         (f"first step of {it.took} on that GPU", number(it.first_step_s)),

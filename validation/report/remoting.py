@@ -167,7 +167,7 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
     table = DataTable("Fractions of memory.", head, tuple(rows))
     caption += " GPUs are emulated." if emulated else ""
     if not bars:
-        why = "Not drawn: no result tells the memory of its parts; what is known stands in the table."
+        why = "Not drawn: no result has the memory of its parts; what is known is in the table."
         return [Figure("fractions", caption, None, table, why, ("rm.memory",))]
     return [Figure("fractions", caption, _stacks(bars), table, None, ("rm.memory",))]
 

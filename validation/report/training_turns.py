@@ -155,6 +155,6 @@ def _ranks(documents: RunDocuments) -> Figure:
         over = own[slow] / statistics.median(own)
         rows.append((title(m), f"rank {slow} on {facts.hosts[slow]}{device}", number(own[slow] * 1e3), f"{over:.3f}"))
     if not rows:
-        return Figure("ranks", caption, empty="Not measured: no job tells the time of each of several ranks.")
+        return Figure("ranks", caption, empty="Not measured: no job reports the time of each of several ranks.")
     head = ("Job", "Slowest rank", "ms of a step", "Over the median")
     return Figure("ranks", caption, None, DataTable(caption, head, tuple(rows)), None, ("tn.short",))

@@ -53,7 +53,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
             else "the result does not say how far its readings are apart"
         )
         return Figure(
-            _KIND, caption, None, table, f"Not drawn: {why}. The readings stand in the table.", ("op.util", "op.leased")
+            _KIND, caption, None, table, f"Not drawn: {why}. The readings are in the table.", ("op.util", "op.leased")
         )
     span_s = (longest - 1) * float(step)
     scale, unit = (86400, "days") if span_s > 2 * 86400 else (3600, "hours") if span_s > 7200 else (60, "minutes")

@@ -106,7 +106,7 @@ def pdf_faults(
         return [], [f"{name}: differs from the one made here, and no {record} says by which fonts it was made; {_LOOK}"]
     said = load_json(read_source(folder / record), PdfRecord)
     if said.pdf_sha256 != hashlib.sha256(stands).hexdigest():
-        return [f"{record}: speaks of another {name} than the one that is there"], []
+        return [f"{record}: names another {name} than the one that is there"], []
     if here is None:
         return [], [f"{name}: with what it is made here is not known; {_LOOK}"]
     missing = said.missing_here(here)

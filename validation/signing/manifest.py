@@ -88,7 +88,7 @@ def _listed(folder: str, depth: int) -> Iterator[Iterator[os.DirEntry[str]]]:
             yield found
     except OSError as fault:
         raise ConfigError(
-            f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who may read the run"
+            f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who can read the run"
         ) from None
 
 
@@ -135,7 +135,7 @@ def file_sha256(path: Path | str) -> str:
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; check who may read the run") from None
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}; check who can read the run") from None
     return digest.hexdigest()
 
 

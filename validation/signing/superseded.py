@@ -35,7 +35,7 @@ def earlier(run_dir: Path, names: Iterable[str], rules: Rules) -> Iterator[str]:
     """
     mine = [name for name in names if name.startswith(SUPERSEDED)]
     folders = {name.split("/")[1] for name in mine if name.count("/") > 1}
-    yield from (f"{name}: nothing of the run speaks of it" for name in mine if name.count("/") < 2)
+    yield from (f"{name}: nothing in the run names it" for name in mine if name.count("/") < 2)
     all_ = sorted(f"{SUPERSEDED}{folder}" for folder in folders)
     for folder in sorted(folders):
         inside = [name for name in mine if name.startswith(f"{SUPERSEDED}{folder}/")]
@@ -54,7 +54,7 @@ def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str], rules: 
     for name in inside:
         short = name[len(folder) + 1 :]
         if short not in known:
-            yield f"{name}: nothing of the run speaks of it"
+            yield f"{name}: nothing in the run names it"
         elif short in info.documents and _with_hash([run_dir / name], info.documents[short]) is None:
             yield f"{name}: is not what that run.json says"
     with tempfile.TemporaryDirectory(prefix="elastic-ai-earlier-") as room:

@@ -223,7 +223,7 @@ def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | 
             found.unchecked += planned_again(run)
         found.unchecked += odd_forms(run)
         found.unchecked += ignored(run)
-        found.unchecked += [f"{name}: nothing of the run speaks of it" for name in strays(run, names)]
+        found.unchecked += [f"{name}: nothing in the run names it" for name in strays(run, names)]
         if (run_dir / REPORT_YML).exists():
             found.notes.append(f"{REPORT_YML}: these of the report are the site's own: {own_words(run_dir)}")
         found.unchecked += earlier(run_dir, names, again.rules)
