@@ -93,7 +93,10 @@ def test_nvlinks_that_leave_the_server_need_a_clique_and_a_cluster(tmp_path: Pat
 @pytest.mark.parametrize(
     ("said", "words"),
     [
-        ({"nvlink": None, "nvlink_unread": "nvmlInit_v2: NVML error 9"}, "the GPUs' fabric cannot be read: nvmlInit_v2: NVML error 9"),
+        (
+            {"nvlink": None, "nvlink_unread": "nvmlInit_v2: NVML error 9"},
+            "the GPUs' fabric cannot be read: nvmlInit_v2: NVML error 9",
+        ),
         ({"fabric_manager_state": None}, "nobody asked for Fabric Manager"),
         ({"fabric_manager": ""}, "no version is known of Fabric Manager"),
         ({"nvlink": None, "nvswitches": None}, "NVSwitches cannot be read"),

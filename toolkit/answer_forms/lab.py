@@ -28,7 +28,7 @@ class LabMade(Form):
     nodes: list[LabNode]
     rate_gbps: float
     os: str
-    over: str | None = Field(description="what truly runs where the nodes stand in for that system")
+    over: str | None = Field(description="the system that really runs on nodes that imitate another one")
     accel: Literal["kvm", "tcg"] | None
 
 

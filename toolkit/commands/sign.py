@@ -52,7 +52,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     name, company = signer(who)
     found = ssh.read_key(key.expanduser())
     with rundir.lock(run_dir):
-        with working("writing the report anew") as shown:
+        with working("writing the report again") as shown:
             prepare_signing.complete(run_dir, shown.say)
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
