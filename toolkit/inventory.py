@@ -182,7 +182,7 @@ def _check_path(inventory: Path) -> None:
     if folder.resolve() == LAB.resolve():
         raise InventoryError(f"{inventory}: no such file; the lab's inventory is {ROOT / LAB}")
     known = sorted(str(p.parent) for p in Path("inventories").glob("*/hosts.yml"))
-    hint = f"there are: {', '.join(known)}" if known else "see inventories/ for the form of one"
+    hint = f"there are: {', '.join(known)}" if known else f"examples are in {ROOT / 'inventories'}"
     raise InventoryError(f"{inventory}: no such file; {hint}")
 
 

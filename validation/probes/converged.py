@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from validation.probes import ProbeDoc
 from validation.probes.controller import inventory, run_here
 from validation.probes.tool import Ran, document, last_line
+from validation.release import release
 
 RAN = (0, 1)
 """Exit codes of `toolkit deploy` after which its document tells of the nodes."""
@@ -38,4 +38,4 @@ def probe(asked: Asked) -> ProbeDoc:
             return ran, {}, f"toolkit deploy --check ended with {ran.returncode}: {last_line(ran.stderr)}"
         return Ran(ran.command, 0, ran.stdout, ran.stderr), {"exit": ran.returncode}, None
 
-    return document("converged", "toolkit deploy --check", measure, lambda ran: version("elastic-ai-toolkit"))
+    return document("converged", "toolkit deploy --check", measure, lambda ran: release())
