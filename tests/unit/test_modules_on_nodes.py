@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,3 +61,27 @@ def test_every_module_that_a_node_gets_has_what_it_imports(role: str) -> None:
         if other not in given
     }
     assert sorted(lacks) == []
+
+
+#: Programs that probes start by their path and isolated, so that they find the project by what they put on their path.
+PROGRAMS = re.compile(r'with_name\("(\w+\.py)"\)|\b(nvlinks|gpulibs)\.__file__')
+
+
+def programs() -> list[Path]:
+    names = {
+        f"{(match[1] or match[2]).removesuffix('.py')}.py"
+        for path in (ROOT / "validation/probes").glob("*.py")
+        for match in PROGRAMS.finditer(path.read_text(encoding="utf-8"))
+    }
+    return [ROOT / "validation/probes" / name for name in sorted(names)]
+
+
+@pytest.mark.parametrize("path", programs(), ids=lambda path: path.name)
+def test_a_program_says_where_the_project_is_before_it_imports_it(path: Path) -> None:
+    said = False
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        said |= isinstance(node, ast.Expr) and ast.unparse(node).startswith("sys.path.insert(0, str(Path(__file__)")
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        ours = [name for name in names if name.split(".")[0] in ("toolkit", "validation")]
+        assert said or not ours, f"{path.name}:{node.lineno}: python -I does not find {ours[0]}"

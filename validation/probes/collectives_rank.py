@@ -22,6 +22,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+
 from validation.counting import number_of
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
@@ -66,7 +68,6 @@ def take_ports(transport: str, ends: list[str]) -> str:
     # NCCL writes to the standard output otherwise, in the middle of the lines that nccl-tests prints there.
     os.environ["NCCL_DEBUG_FILE"] = "/dev/stderr"
     if transport != "tcp":
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
         from validation.probes import rdma
 
         devices = [rdma.look(interface, address, transport) for interface, address in mine]
@@ -361,7 +362,6 @@ def main() -> None:
     first = launched("LOCAL_RANK", "0") == "0"
     if args.run and not first:
         os.execvp(args.run[0], args.run)
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
     from validation.probes import port_bytes
 
     before = port_bytes.read() if first else {}
