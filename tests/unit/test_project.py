@@ -154,6 +154,21 @@ def test_links_of_the_project_pages_lead_somewhere() -> None:
             assert target.startswith("https://") or (path.parent / target).exists(), f"{page}: {target}"
 
 
+def test_the_readme_fits_seventy_lines_and_says_what_is_not_proven() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 70
+    assert [line for line in lines if line.startswith("## ")] == [
+        "## What users get",
+        "## What a run states",
+        "## Proven, and not proven",
+        "## Pages",
+    ]
+    engines = {path.stem for path in (ROOT / "toolkit/lease/engines").glob("*.py") if path.stem != "__init__"}
+    rows = {line.split("|")[1].strip().strip("`") for line in lines if line.startswith("| ")}
+    assert engines <= rows, "a row for each engine that a site can have"
+    assert "none" in rows
+
+
 def test_no_address_is_invented_for_reports_of_weaknesses() -> None:
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     assert "@" not in text
