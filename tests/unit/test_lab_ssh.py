@@ -38,3 +38,16 @@ def test_each_word_arrives_as_it_was_written(monkeypatch: pytest.MonkeyPatch, wo
 def test_one_word_is_a_line_for_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line_of(monkeypatch, "echo a | cat") == ["echo a | cat"]
     assert line_of(monkeypatch) == []
+
+
+@pytest.mark.parametrize("words", [("ls", "-q", "-v", "--help"), ("journalctl", "-h"), ("cat", "--", "-x")])
+def test_options_after_the_node_are_the_commands(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(command, "become_root", lambda: None)
+    monkeypatch.setattr(command.labs, "load", lambda _: SimpleNamespace(node=lambda name: name))
+    monkeypatch.setattr(command.labs, "ssh_words", lambda _, node: ["ssh", f"root@{node}"])
+    monkeypatch.setattr(command.os, "execvp", lambda _, given: called.append(given))
+    for between in ((), ("--",)):
+        done = CliRunner().invoke(command.lab, ["ssh", "client1", *between, *words])
+        assert done.exit_code == 0, done.output
+    assert called == [["ssh", "root@client1", " ".join(words)]] * 2

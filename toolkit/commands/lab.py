@@ -347,7 +347,7 @@ def status(name: str, as_json: bool) -> None:
         sys.exit(Exit.FAILED)
 
 
-@lab.command(context_settings={"ignore_unknown_options": True})
+@lab.command(context_settings={"allow_interspersed_args": False})  # what follows NODE is COMMAND's
 @name_option
 @click.argument("node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -361,6 +361,7 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
     """
     become_root()
     spec = labs.load(name)
+    command = command[1:] if command[:1] == ("--",) else command
     line = command[:1] if len(command) == 1 else (shlex.join(command),) if command else ()
     os.execvp("ssh", [*labs.ssh_words(spec, spec.node(node)), *line])
 

@@ -17,7 +17,7 @@ from toolkit.loudness import progress
 from validation.counting import number_of
 
 
-@command(epilog=epilogue("narrow"), context_settings={"ignore_unknown_options": True})
+@command(epilog=epilogue("narrow"), context_settings={"allow_interspersed_args": False})
 @click.option("--nodes", metavar="NAME,...", help="Name the nodes of the job that failed.  [default: the group's]")
 @click.option(
     "-i", "--inventory", type=click.Path(path_type=Path), help="Read the group from this inventory, without --nodes."

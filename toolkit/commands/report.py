@@ -30,7 +30,11 @@ ALL_JOBS = ""
 """`--trace` without the name of a job."""
 
 
-@command(epilog=epilogue("report"))
+FRONT = ("--campaign", "--format", "--out", "--branding", "--details", "--json")
+"""What --help shows; --help-all shows all options."""
+
+
+@command(epilog=epilogue("report"), front=FRONT)
 @click.argument("names", nargs=-1, metavar="[RUN]...")
 @click.option("--campaign", is_flag=True, help="Write one page of several runs of a site, each over its own fabric.")
 @format_option()
@@ -82,6 +86,9 @@ def report(
     toolkit report --details                             every criterion, and why
     toolkit report --json | jq -r .report
     toolkit report --campaign RUN_TCP10 RUN_ROCE10 RUN_ROCE40    several fabrics side by side, as HTML, PDF and JSON
+    \f
+
+    \b
     toolkit report --trace                     training jobs that left a trace of a few steps
     toolkit report RUN --trace training-short.resnet50-b128-fp16.inter --out trace.json
     """
