@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import Any
 
 import click
 
-from toolkit import command_table
+from toolkit import command_table, completion
 from toolkit.entry import ToolkitGroup, start
 
 NARROW = 64
@@ -86,4 +87,6 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point."""
+    if "_TOOLKIT_COMPLETE" in os.environ:
+        completion.register()
     start(cli)
