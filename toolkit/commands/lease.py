@@ -29,7 +29,7 @@ from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, runn
 from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
-from toolkit.lease.text import clock, table
+from toolkit.lease.text import clock, table, until
 
 DEFAULT_S = 3600
 
@@ -147,7 +147,7 @@ def request(
     if as_json:
         answers.say("lease", _data(item))
         return
-    click.echo(f"lease {number}: {wanted.text} until {clock(item.end)}: {running.describe(endpoints)}")
+    click.echo(f"lease {number}: {wanted.text} {until(item.end)}: {running.describe(endpoints)}")
     for note in running.notes_of(endpoints):
         say(f"lease {number}: {note}")
 

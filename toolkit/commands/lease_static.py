@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import SERVER_CONF, LeaseError
-from toolkit.lease.text import clock
+from toolkit.lease.text import until
 from validation import bounded, noise
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
@@ -94,8 +94,7 @@ def request(
         raise
     from toolkit.lease.static import MISSING
 
-    until = clock(endpoint["deadline"])
-    said = f"lease {name}: {what} until {until} for {user} on {client}"
+    said = f"lease {name}: {what} {until(endpoint['deadline'])} for {user} on {client}"
     words = "\n".join([f"{said}: toolkit run --static {name} -- …", *([rounding] if rounding else []), MISSING])
     data = {"lease": name, "server": server, "what": what, "client": client, "user": user, "note": rounding or None}
     return Granted(data, endpoint["deadline"], words)

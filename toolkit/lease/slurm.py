@@ -81,9 +81,17 @@ def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> s
     return _told(_run(args, stdin, timeout_s))
 
 
+#: What srun says of its own accord when a program ends; the exit code says it, and the program's words are before it.
+_COUNTED = re.compile(
+    r"\btasks? [\d,\[\]-]+: (?:Exited with exit code|running)|\bFirst task exited \d|^launch/slurm: |"
+    r"Terminating StepId="
+)
+
+
 def said(done: subprocess.CompletedProcess[str]) -> str:
     """What a command complained about, in one line."""
     lines = [re.sub(r"^\w+: (?:error: )?", "", line.strip()) for line in done.stderr.splitlines() if line.strip()]
+    lines = [line for line in lines if not _COUNTED.search(line)]
     return "; ".join(dict.fromkeys(lines[-2:])) or f"exit {done.returncode}"
 
 

@@ -16,14 +16,19 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def clock(when: float | None, now: float | None = None) -> str:
-    """16:20 today, Mon 16:20 within the week, else the date; 'it is released' without an end."""
+    """16:20 today, Mon 16:20 within the week, else the date; 'no limit' without an end."""
     if when is None:
-        return "it is released"
+        return "no limit"
     now = time.time() if now is None else now
     then, today = time.localtime(when), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
     return time.strftime("%a %H:%M" if abs(when - now) < 6 * 86400 else "%Y-%m-%d %H:%M", then)
+
+
+def until(when: float | None) -> str:
+    """For a sentence: until 16:20, or until it is released."""
+    return f"until {clock(when)}" if when is not None else "until it is released"
 
 
 def several(count: int, noun: str) -> str:
