@@ -69,6 +69,7 @@ def test_figures_that_matter_stand_there_measured_or_not(site_runs):
         "Scaling across nodes",
         "Fabric, weakest pair",
         "Fractions of a GPU, sum / whole",
+        "Memory of fractions, largest error",
     ]
     ratio = lab["GPU over the network / native GPU"]
     assert (ratio.value, ratio.verdict, ratio.chip) == (None, "not-measured", False)
@@ -160,8 +161,9 @@ def test_page_one_is_one_a4_page_even_when_it_is_full(tmp_path, language):
     adopt(tmp_path / NAME, run)
     html = fill(view(read_run(run)), printed=True)
     styles = "".join(re.findall(r"<style>.*?</style>", html, re.DOTALL))
-    (header,) = re.findall(r'<header class="front".*?</header>', html, re.DOTALL)
+    (header,) = re.findall(r'<header class="front[ "].*?</header>', html, re.DOTALL)
     assert header.count("<li>") >= 12
+    assert header.count('class="line"') == 6  # who signs, when, and where
     page = f"<!doctype html><html><head>{styles}</head><body><main>{header}</main></body></html>"
     assert len(weasyprint.HTML(string=page).render().pages) == 1
 

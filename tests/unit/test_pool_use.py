@@ -341,7 +341,7 @@ def test_a_pool_that_serves_by_turns_saves_gpus(bare: RunDocuments) -> None:
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        (lambda bare: bare, "is not part of this run"),
+        (lambda bare: bare, "the suite operations was not selected for this run"),
         (lambda bare: with_record(bare, None, "sacct is not installed on this node"), "sacct is not installed"),
     ],
 )

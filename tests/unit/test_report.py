@@ -82,7 +82,7 @@ def test_rehearsal_is_marked_and_real_hardware_is_not(reports, pages):
 
 def test_failing_run_names_the_suspect_before_the_details(pages):
     text = pages["slow"].text
-    assert "Outcome: FAILED" in text
+    assert re.search(r"FAILED: \d+ of \d+ criteria judged, 1 failed", text)
     assert text.index("Port gpu2/fab0") < text.index("Failed criteria") < text.index("Criterion and source")
     assert "What to do" not in text  # the words before a remedy come from the style sheet
     assert "Check the port's negotiated rate, cable and transceiver" in text
@@ -119,7 +119,7 @@ def test_what_the_pairs_of_ports_cover_is_said_with_what_may_escape(pages):
 
 def test_incomplete_run_names_what_is_missing_and_why(pages, site_runs):
     text = pages["dead"].text
-    assert "Outcome: INCOMPLETE" in text
+    assert re.search(r"INCOMPLETE: \d+ of \d+ criteria judged, none failed", text)
     lost, planned = planned_on(site_runs["dead"], "gpu2")
     assert f"{lost} of {planned} planned measurements have no usable result" in text
     assert "tcp-bandwidth.gpu2-fab0.head-fab0" in text
@@ -323,10 +323,18 @@ def test_what_is_no_run_directory_is_refused(tmp_path):
 
 
 def test_words_of_the_style_sheet_reach_aa_contrast(reports):
-    colours = dict(re.findall(r"--(ink|muted|link|pass|fail|waived|none): (#[0-9a-f]{6})", reports["clean"]))
-    assert len(colours) == 7
-    for ground in ("#ffffff", "#f4f6f8", "#fffafa", "#fdf6e3"):
-        assert all(contrast(colour, ground) >= 4.5 for colour in colours.values())
+    light, dark = reports["clean"].split("prefers-color-scheme: dark", 1)
+    for scheme in (light, dark.partition("@media")[0]):
+        found = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{3,6})\b", scheme))
+        words = [found[name] for name in ("ink", "muted", "link", "fail", "waived", "none", "sort")]
+        words += re.findall(r"--pass: (#[0-9a-f]{6})", scheme)  # and what it is in a rehearsal
+        assert len(words) == 9
+        for ground in ("paper", "soft", "finding", "open-wash", "here"):
+            paper = found[ground] if len(found[ground]) == 7 else "#" + "".join(2 * c for c in found[ground][1:])
+            assert [w for w in words[:7] if contrast(w, paper) < (4.5 if w != found["sort"] else 3)] == [], ground
+            assert [w for w in words[7:] if contrast(w, paper) < 4.5] == [], ground
+        for state in ("accepted", "rejected", "open"):
+            assert contrast(found[state], found[f"{state}-wash"]) >= 4.5
 
 
 def test_every_pair_stands_in_a_matrix_cell(reports):
@@ -339,7 +347,7 @@ def test_page_one_and_annex_say_which_claims_are_confirmed(reports, site_runs):
         found = ReportDoc.model_validate_json(report_json(read_run(site_runs[name]))).conformance
         text = unescape(re.sub(r"<[^>]+>", "", reports[name]))
         assert found.sentence in text
-        front = text[: text.index("What needs attention")]
+        front = text[: text.index("Site and attention")]
         assert f"{found.counts['confirmed']} of {found.here} confirmed" in front
         assert f"{found.counts['not-measured']} not measured here" in front
         assert ("a rehearsal confirms none" in front) is found.rehearsal

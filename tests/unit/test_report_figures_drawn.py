@@ -64,7 +64,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> RunDocuments:
 
 def figures(documents: RunDocuments) -> list[Figure]:
     context = figures_context(documents, verdict_of(documents))
-    lists = [v for v in context.values() if isinstance(v, tuple) and v and isinstance(v[0], Figure)]
+    lists = [v for name, v in context.items() if name.endswith("_figures")]
     return [context["size_figure"], *(f for group in lists for f in group)]
 
 
@@ -124,7 +124,7 @@ def test_what_processors_trained_stands_in_the_throughput_and_says_so(bare: RunD
     figure, said = throughput(bare, Training((replace(eight, on_gpus=False),), None))
     assert said["ResNet-50"] == ("6\u2009000", "8 ranks on processors, batch 128, fp16")
     figure, said = throughput(bare, Training((), None))
-    assert figure.empty == "Not measured: this run trained nothing. The table has what is published."
+    assert figure.empty == "Not measured: no training job has a usable result. The table has what is published."
 
 
 def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:

@@ -11,6 +11,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import number, plural, quantity, size_words
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
+from validation.report.unplanned import unplanned
 
 _KIND, _CRITERION = "collectives", "tr.nccl"
 _WORDS = {"inside": "inside a server", "two": "across two servers", "all": "across all servers"}
@@ -23,7 +24,7 @@ def collective_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Fi
     planned = [m for m in documents.plan.measurements if m.kind == _KIND and not m.params.get("variant")]
     caption = "Bus bandwidth of collective operations by message size."
     if not planned:
-        why = "Not measured: this run planned no collective operations."
+        why = unplanned(documents, "training", (_CRITERION,))
         return (Figure(_KIND, caption, empty=why, criteria=(_CRITERION,)),)
     drawn = []
     jobs: dict[tuple[str, int], tuple[list[CollectivesFacts], list[str]]] = {}

@@ -10,9 +10,10 @@ from markupsafe import Markup
 from validation.counting import number_of
 from validation.facts import IbFabricFacts, IbLink, NodeFacts
 from validation.model import Node, Port
+from validation.report.brief import WorstLink
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, many, plural, quantity
-from validation.report.svg.colour import ALARM, BLUE, INK, LINE, MUTED, PALE, PAPER, SOFT
+from validation.report.svg.colour import ALARM, BLUE, BROWN, INK, LINE, MUTED, PALE, PAPER, SOFT
 from validation.report.svg.drawing import DataTable, Figure, cross, frame, path, rect, short, text, titled
 
 _DRAWN_NODES = 16  # more are drawn as squares without their ports
@@ -49,8 +50,11 @@ class _Suspects:
         return f"Suspect: {many(named, 12)}." if named else "No suspect."
 
 
-def fabric_figure(documents: RunDocuments) -> Figure:
-    """Nodes, their fabric ports, and the fabric that joins them. Switches are not drawn: no fact shows them."""
+def fabric_figure(documents: RunDocuments, worst: WorstLink | None = None) -> Figure:
+    """Nodes, their fabric ports, and the fabric that joins them, with the slowest measured link marked.
+
+    Switches are not drawn: no fact shows them.
+    """
     nodes, suspects = documents.topology.nodes, _Suspects(documents)
     large = len(nodes) > _DRAWN_NODES
     rate = documents.topology.lab_link.rate_gbps if documents.topology.lab_link else documents.fabric.line_rate_gbps
@@ -58,7 +62,7 @@ def fabric_figure(documents: RunDocuments) -> Figure:
     bar = f"{documents.fabric.title}: {what} {quantity(rate, 'Gbit/s')}"
     if documents.topology.here is not None:
         bar = f"{documents.fabric.title}: no network is under test"
-    svg = _squares(nodes, suspects, bar) if large else _boxes(nodes, suspects, bar)
+    svg = _squares(nodes, suspects, bar) if large else _boxes(nodes, suspects, bar, worst)
     links = _links(documents)
     caption = (
         f"{plural(len(nodes), 'node')} with {plural(sum(len(n.ports) for n in nodes), 'fabric port')} on {bar}. "
@@ -121,7 +125,7 @@ def _role(node: Node) -> str:
     return ", ".join(g.replace("_", " ") for g in node.groups) or "no group"
 
 
-def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
+def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str, worst: WorstLink | None) -> Markup:
     """Each node as a box with its ports on the fabric's bar: half of the nodes above it, half below."""
     above = nodes[: ceil(len(nodes) / 2)] if len(nodes) > _ACROSS else nodes
     below = nodes[len(above) :]
@@ -152,13 +156,20 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
     for one, other in sorted(suspects.links):
         if one in places and other in places:
             body += _suspect_link(places[one], places[other], bar_y + 15)
+    marked = worst is not None and worst.source in places and worst.destination in places
     y = height - 8
+    if worst is not None and marked:
+        body += _worst_link(places[worst.source], places[worst.destination], bar_y, worst, box >= _BOX)
+        words = short(f"slowest measured link: {worst.source} to {worst.destination}", width - 246, 11)
+        body += [path("M", 206, y - 4, "h", 26, stroke=BROWN, thick=3), text(238, y, words, fill=MUTED)]
     body += [cross(10, y - 4, 5), text(22, y, "suspect (node, port or link)", fill=MUTED)]
     ports = sum(len(n.ports) for n in nodes)
     description = (
         f"{number_of(len(nodes), 'node')}, each box, joined by {number_of(ports, 'fabric port')} "
         f"to {bar}. {suspects.words}"
     )
+    if worst is not None and marked:
+        description += f" Slowest measured link: {worst.source} to {worst.destination}, {worst.value}, {worst.share}."
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
 
 
@@ -196,6 +207,28 @@ def _suspect_link(one: tuple[float, float], other: tuple[float, float], middle: 
         path(*way, stroke=PAPER, thick=7),
         path(*way, stroke=ALARM, thick=3.4, dash="6 3"),
         cross((one[0] + other[0]) / 2, (one[1] + other[1]) / 8 + middle * 0.75, 7),
+    ]
+
+
+def _worst_link(
+    one: tuple[float, float], other: tuple[float, float], bar: float, worst: WorstLink, wide: bool
+) -> list[Markup]:
+    """The way of the slowest link through the fabric, its value on it, and an arrow at its receiving end."""
+    (x1, y1), (x2, y2) = one, other
+    shift = 30 if wide else 9  # beside the port's own line and its words
+    middle = bar + 30 if min(y1, y2) > bar else bar
+    way = ("M", x1 + shift, y1, "V", middle, "H", x2 + shift, "V", y2)
+    down = 7 if y2 > middle else -7
+    words = worst.value
+    half = len(words) * 3.6 + 5
+    centre = (x1 + x2) / 2 + shift
+    low = bar - 12 if min(y1, y2) < bar else bar + 46
+    return [
+        path(*way, stroke=PAPER, thick=7, stroke_linejoin="round"),
+        path(*way, stroke=BROWN, thick=3, stroke_linejoin="round"),
+        path("M", x2 + shift - 5, y2 - down, "L", x2 + shift, y2, "L", x2 + shift + 5, y2 - down, stroke=BROWN, thick=3),
+        rect(centre - half, low - 12, 2 * half, 17, rx=3, fill=PAPER, stroke=BROWN),
+        text(centre, low + 1, words, 11.5, "middle", BROWN, font_weight=600),
     ]
 
 

@@ -11,6 +11,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, plural, quantity
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
+from validation.report.unplanned import why_unplanned
 
 MOST_NODES = 8
 """Nodes whose matrices are drawn; of more the table has the medians, and results.jsonl all cells."""
@@ -27,7 +28,9 @@ def gpu_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     """Figures of copies inside the nodes; an empty frame with the reason where nothing was measured."""
     planned = [m for m in documents.plan.measurements if m.kind == "gpu-copies"]
     found: list[_Found] = []
-    why = "this run planned no copies of GPUs: no node of it has GPUs, or the suite transport is not part of it"
+    why = why_unplanned(documents, "transport", _ALL)
+    if "transport" in documents.plan.suites and not any(node.gpus for node in documents.topology.nodes):
+        why = "no machine of this site has a GPU"
     for m in planned:
         result = documents.latest.get(m.id)
         facts = result.facts_of(GpuCopyFacts) if result is not None and result.status == "ok" else None

@@ -18,7 +18,7 @@ from validation.report.criteria import Derivation, Row
 from validation.report.evidence import Evidence, Missing
 from validation.report.numbers import interval, moment, plural, unit_text
 
-_ORDER: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 3, "pass": 4}
+_ORDER: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 4, "pass": 5}
 _ODD = ("fail", "not-measured", "waived")
 _WORDS = {
     "pass": "passed",
@@ -31,14 +31,17 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """How many rows a medium takes. `unfolded`: up to so many judgements in all, none is folded away.
+    """How many rows a medium takes. `each`: up to so many results, every one has a row of its own; of more only those
+    that need a look have one, `results` at most. `unfolded`: up to so many judgements in all, none is folded away.
 
-    `derivations`: so many bounds are derived step by step with a chart, the others in a line. `summed`: where there are
-    more judgements than rows, what passed is only summed up by criterion. `elsewhere`: where everything stands.
+    `derivations`: so many bounds are derived step by step with a chart, the others in a line. `summed`: what passed,
+    and what was measured and can prove nothing, is only summed up by criterion, and bounds that hold are in brief.
+    `elsewhere`: where everything stands.
     """
 
     judgements: int
     results: int
+    each: int
     missing: int
     unfolded: int
     derivations: int
@@ -49,6 +52,7 @@ class Limits:
 SCREEN = Limits(
     judgements=20_000,
     results=20_000,
+    each=20_000,
     missing=2_000,
     unfolded=600,
     derivations=400,
@@ -58,9 +62,10 @@ SCREEN = Limits(
 PAPER = Limits(
     judgements=150,
     results=50,
+    each=12,
     missing=60,
     unfolded=10**9,
-    derivations=12,
+    derivations=3,
     summed=True,
     elsewhere="report.html and report.json",
 )
@@ -128,11 +133,11 @@ def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
     """Annex A: each criterion that was applied to something."""
     judged = [row for row in rows if row.criterion.judgements]
     total = sum(len(row.criterion.judgements) for row in judged)
-    if not limits.summed or total <= limits.judgements:
+    if not limits.summed:
         most = level([len(row.criterion.judgements) for row in judged], limits.judgements)
         unfolded = total <= limits.unfolded
         return Judgements(tuple(_section(row, most, unfolded, limits) for row in judged), ())
-    odd = {row.anchor: sum(j.verdict in _ODD for j in others(row.criterion.judgements)) for row in judged}
+    odd = {row.anchor: sum(map(_telling, others(row.criterion.judgements))) for row in judged}
     most = level([count for count in odd.values() if count], limits.judgements)
     return Judgements(
         tuple(_section(row, min(most, odd[row.anchor]), True, limits) for row in judged if odd[row.anchor]),
@@ -140,9 +145,18 @@ def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
     )
 
 
+def _telling(judgement: Judgement) -> bool:
+    """True for what has a row of its own on paper; what was measured and could prove nothing is summed up."""
+    return judgement.verdict in _ODD and judgement.reason_code != "virtual"
+
+
+def _rank(judgement: Judgement) -> int:
+    return 3 if judgement.reason_code == "virtual" else _ORDER[judgement.verdict]
+
+
 def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
     every = row.criterion.judgements
-    shown = tuple(every) if len(every) <= most else many.foremost(every, most, lambda j: _ORDER[j.verdict])
+    shown = tuple(every) if len(every) <= most else many.foremost(every, most, _rank)
     left = many.verdicts(every) - Counter(j.verdict for j in shown)
     rest = None
     if left:
@@ -173,7 +187,7 @@ def _odd(item: Evidence) -> bool:
 
 def results(annex: Sequence[Evidence], limits: Limits) -> Results:
     """Annex B: every result, or, where those are too many, groups and the results that need a look."""
-    if len(annex) <= limits.results:
+    if len(annex) <= min(limits.results, limits.each):
         return Results(tuple(annex), (), None)
     odd = [item for item in annex if _odd(item)]
     shown = tuple(odd[: limits.results])
@@ -213,7 +227,9 @@ def paged(views: Mapping[str, Any], medium: Literal["screen", "paper"]) -> dict[
     missing: tuple[Missing, ...] = tuple(views["missing"])
     left = len(missing) - limits.missing
     judged = judgements(views["rows"], limits)
-    whole, brief = derivations(views["derivations"], limits.derivations)
+    bounds: Sequence[Derivation] = views["derivations"]
+    most = min(limits.derivations, sum(bool(d.failing) for d in bounds)) if limits.summed else limits.derivations
+    whole, brief = derivations(bounds, most)
     return {
         "printed": medium == "paper",
         "sections": judged.sections,

@@ -15,6 +15,7 @@ from validation.facts.pool_use import GONE
 from validation.model import Model
 from validation.report.documents import RunDocuments
 from validation.report.numbers import duration, number, plural
+from validation.report.unplanned import why_unplanned
 
 KIND = "pool-use"
 _HOUR_S = 3600
@@ -249,7 +250,7 @@ def pool_use(documents: RunDocuments) -> PoolUse:
     """What the run's record of the pool says; why it says nothing, where it does not."""
     planned = next((m for m in documents.plan.measurements if m.kind == KIND), None)
     if planned is None:
-        return PoolUse(not_measured="the suite operations, or its look at Slurm's accounting, is not part of this run")
+        return PoolUse(not_measured=why_unplanned(documents, "operations", ("op.held",)))
     result = documents.latest.get(planned.id)
     facts = result.facts_of(PoolUseFacts) if result is not None and result.status == "ok" else None
     if facts is None:

@@ -12,6 +12,7 @@ from validation.report.numbers import NONE, number
 from validation.report.remote_training import ratio_chart
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Series
+from validation.report.unplanned import unplanned
 
 CRITERIA = ("rm.model",)
 HEAD = (
@@ -73,7 +74,7 @@ def model_figure(documents: RunDocuments) -> Figure:
     """Predicted and measured over batch sizes; an empty frame with the reason where nothing was measured."""
     planned = [m for m in documents.plan.measurements if m.kind == "remoting-train"]
     if not planned:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", CRITERIA)
         return Figure("model", CAPTION, empty=why, criteria=CRITERIA)
     rows: list[tuple[str, ...]] = []
     series: list[Series] = []

@@ -14,6 +14,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, Span, interval_chart, line_chart
+from validation.report.unplanned import unplanned
 
 KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.batch", "rm.same")
@@ -68,7 +69,7 @@ def training_figure(documents: RunDocuments) -> Figure:
     caption = "The same training on the same GPU, natively and through the engine, in turns."
     planned = [m for m in documents.plan.measurements if m.kind == KIND]
     if not planned:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", CRITERIA)
         return Figure("both-ways", caption, empty=why, criteria=CRITERIA)
     rows: list[tuple[str, ...]] = []
     series: list[Series] = []
@@ -118,7 +119,7 @@ def answers_figure(documents: RunDocuments) -> Figure:
     caption = "Answers of a network one after the other, natively and through the engine: how long each takes."
     planned = [m for m in documents.plan.measurements if m.kind == "remoting-infer"]
     if not planned:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", ("rm.infer",))
         return Figure("answers", caption, empty=why, criteria=("rm.infer",))
     rows: list[tuple[str, ...]] = []
     spans: list[Span] = []
@@ -160,7 +161,7 @@ def move_figure(documents: RunDocuments) -> Figure:
     caption = "A GPU taken back from one class of users and given to another while a program trained on it."
     planned = next((m for m in documents.plan.measurements if m.kind == "remoting-move"), None)
     if planned is None:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", ("rm.move",))
         return Figure("move", caption, empty=why, criteria=("rm.move",))
     result = documents.latest.get(planned.id)
     facts = result.facts_of(MoveFacts) if result is not None and result.status == "ok" else None

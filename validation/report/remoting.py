@@ -22,6 +22,7 @@ from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
 from validation.report.svg.plots import Span, interval_chart
+from validation.report.unplanned import unplanned
 
 _SIDES = (
     ("GB/s", "Bandwidth of copies", "dark = more = better", False),
@@ -61,7 +62,7 @@ def _ends(facts: CopyFacts) -> dict[int | None, Endpoint]:
 def _matrices(documents: RunDocuments) -> list[Figure]:
     planned = [m for m in documents.plan.measurements if m.kind == "remoting-copy"]
     if not planned:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", ("rm.matrix",))
         return [
             Figure("copies", "Copies between a client's memory and remote GPUs.", empty=why, criteria=("rm.matrix",))
         ]
@@ -135,7 +136,7 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
     planned = [m for m in documents.plan.measurements if m.kind == "remoting-fraction"]
     caption = "Memory of the fractions of a GPU, as their tenants could fill it."
     if not planned:
-        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        why = unplanned(documents, "remoting", ("rm.memory",))
         return [Figure("fractions", caption, empty=why, criteria=("rm.memory",))]
     bars, rows, emulated = [], [], False
     for measurement in planned:

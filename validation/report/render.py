@@ -21,7 +21,7 @@ from validation.report.pages import environment
 from validation.report.paging import paged
 from validation.report.summary import verdict_of
 from validation.report.summary_page import front_context
-from validation.report.svg.charts import TALLY_COLOURS, tally
+from validation.report.svg.charts import tally
 from validation.report.system import system
 
 _TRANSPORTS = {"tcp": "TCP", "roce": "RoCE", "ib": "InfiniBand verbs", "pvrdma": "PVRDMA"}
@@ -45,7 +45,6 @@ def _environment() -> Environment:
         percent=numbers.percent,
         duration=numbers.duration,
     )
-    made.globals.update(tally_colours=TALLY_COLOURS)
     return made
 
 
@@ -54,6 +53,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
     verdict = verdict_of(documents)
     families = criteria.families(verdict, documents.catalogue, documents.fabric)
     rows = [row for family in families for row in family.rows]
+    rehearsal = documents.virtual or verdict.sign_off == "REHEARSAL"
     return dict(
         info=documents.info,
         topology=documents.topology,
@@ -64,11 +64,11 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         headline=criteria.headline(verdict),
         notes=evidence.notes(documents, verdict),
         constructed=documents.constructed,
-        rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
+        rehearsal=rehearsal,
         families=families,
         rows=rows,
         counts=criteria.tally(verdict.criteria),
-        tally=tally(criteria.tally(verdict.criteria)),
+        tally=tally(criteria.tally(verdict.criteria), neutral=rehearsal),
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
         transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),

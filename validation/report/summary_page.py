@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from validation.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
 from validation.model_judgement import others
+from validation.report.brief import bandwidth, brief_context, one_way
 from validation.report.claims import annex, conformance_of, on_front
 from validation.report.criteria import Row, tally
+from validation.report.delivered import Delivered, delivered, network
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
@@ -19,8 +22,10 @@ from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
 from validation.signing.statement import NAMESPACES
 
-_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 6, 5, 12
+_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 12
 """How many page one names, so that it stays one page."""
+_MOST_NAME = 40
+"""Characters of a customer's name that fit the line of who signs."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,11 @@ class Front:
     waivers_more: int
     missing: tuple[str, ...]
     claims: tuple[str, str, str]
+    delivered: tuple[Delivered, ...]
+    delivered_title: str
+    network: str
+    signers: tuple[str, ...]
+    sign_note: str
 
 
 def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
@@ -82,10 +92,12 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
     Raises ConfigError, one line with file and line, for a partner's template that cannot be used.
     """
     found = conformance_of(documents, verdict)
-    page = front(documents, verdict, rows)
+    page = front(documents, verdict, rows, found)
+    claims = annex(found)
     return {
         "front": page,
-        "conformance": annex(found),
+        "conformance": claims,
+        **brief_context(documents, verdict, rows, claims),
         "partner": partner_blocks(documents, verdict),
         "repeats": repeats(documents),
         "limits": limits(documents, verdict),
@@ -94,8 +106,10 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
     }
 
 
-def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> Front:
-    """Page one of a run."""
+def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], found: Conformance | None = None) -> Front:
+    """Page one of a run. `found`: its conformance, where that is known already."""
+    found = conformance_of(documents, verdict) if found is None else found
+    rehearsal = documents.virtual or verdict.sign_off == "REHEARSAL"
     customer, words = documents.customer, front_words(documents.customer.language)
     failed = [r for r in rows if r.criterion.verdict == "fail"]
     waivers = waiver_groups(verdict.waivers, words)
@@ -130,8 +144,28 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         waivers=waivers[:_MOST_WAIVERS],
         waivers_more=sum(len(w.ids) for w in waivers[_MOST_WAIVERS:]),
         missing=_missing(verdict, words),
-        claims=on_front(conformance_of(documents, verdict), words),
+        claims=on_front(found, words),
+        delivered=delivered(documents, words),
+        delivered_title=labels[_title_of_delivered(documents, rehearsal)],
+        network=network(documents, words),
+        signers=_signers(verdict, customer.customer, words),
+        sign_note=labels["sign_note_rehearsal" if rehearsal else "sign_note"],
     )
+
+
+def _title_of_delivered(documents: RunDocuments, rehearsal: bool) -> str:
+    if documents.topology.here is not None:
+        return "delivered_here"
+    return "delivered_rehearsal" if rehearsal else "delivered"
+
+
+def _signers(verdict: VerdictDoc, customer: str | None, words: FrontWords) -> tuple[str, ...]:
+    """Who signs on paper: both sides of an acceptance, or who saw what accepts nothing."""
+    labels = words.labels
+    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
+        return (labels["sign_rehearsal"],) * 2
+    for_customer = labels["sign_for_customer"] + (f" ({customer})" if customer and len(customer) <= _MOST_NAME else "")
+    return (for_customer, labels["sign_for_supplier"])
 
 
 def _rules(documents: RunDocuments, words: FrontWords) -> str | None:
@@ -174,9 +208,16 @@ def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
 
 
 def _state(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> str:
-    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
-        return str(getattr(words.outcome, verdict.outcome))
-    return str(getattr(words.state, verdict.sign_off.replace(" ", "_")))
+    if verdict.sign_off not in ("REHEARSAL", "INSPECTION"):
+        return str(getattr(words.state, verdict.sign_off.replace(" ", "_")))
+    counts = tally(verdict.criteria)
+    key = "passed_waived" if verdict.outcome == "passed" and counts["waived"] else verdict.outcome
+    return str(getattr(words.outcome, key)).format(
+        judged=counts["pass"] + counts["fail"] + counts["waived"],
+        of=len(verdict.criteria),
+        failed=counts["fail"],
+        waived=counts["waived"],
+    )
 
 
 def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> tuple[str, str, str]:
@@ -222,17 +263,16 @@ def _meaning(documents: RunDocuments, verdict: VerdictDoc) -> str:
 
 
 def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords) -> tuple[Figure, ...]:
-    """The figures that people ask for, whether they were measured or not."""
+    """The six figures that people ask for, whether they were measured or not."""
     by_id = {r.criterion.id: r for r in rows}
-    fabric = "tr.rdmabw" if documents.fabric.needs_rdma else "tr.tcpbw"
     wanted = {
-        "ratio": "rm.ratio", "intra": "tn.intra", "inter": "tn.inter", "fabric": fabric,
+        "ratio": "rm.ratio", "intra": "tn.intra", "inter": "tn.inter", "fabric": bandwidth(documents),
         "fraction": "rm.fraction", "memory": "rm.memory",
     }  # fmt: skip
     return tuple(
         _figure(documents, key, by_id[id_], words)
         for key, id_ in wanted.items()
-        if id_ in by_id and (key != "memory" or by_id[id_].measured != NONE)
+        if id_ in by_id
     )
 
 
@@ -257,13 +297,13 @@ def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> F
 
 def _line_share(documents: RunDocuments, criterion: CriterionVerdict, words: FrontWords) -> tuple[str, str] | None:
     """The weakest pair's bandwidth as a share of the line rate, and the note beside it; None without a value."""
-    one_way = [j for j in criterion.judgements if j.value is not None and not j.about.both_ways]
-    if not one_way:
+    measured = one_way(criterion)
+    if not measured:
         return None
     link = documents.topology.lab_link
     rate = link.rate_gbps if link else documents.fabric.line_rate_gbps
-    worst = min(one_way, key=_value)
-    alike = [_value(j) for j in one_way if j.about.op == worst.about.op]
+    worst = min(measured, key=_value)
+    alike = [_value(j) for j in measured if j.about.op == worst.about.op]
     of = words.labels["lab_rate" if link else "line_rate"]
     note = words.labels["share_of"].format(rate=quantity(rate, "Gbit/s"), of=of)
     if len(alike) > 1:

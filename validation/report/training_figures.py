@@ -12,6 +12,7 @@ from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, TrainingRow, title
 from validation.report.training_long import long_figure
+from validation.report.unplanned import unplanned, why_unplanned
 
 LOSS = "loss"
 
@@ -111,7 +112,9 @@ def _throughput(jobs: Training | None, documents: RunDocuments) -> Figure:
     )
     words = "Throughput by model against the published."
     if not best:
-        why = "Not measured: this run trained nothing. The table has what is published."
+        trains = any(m.suite == "training" for m in documents.plan.measurements)
+        why = "Not measured: no training job has a usable result." if trains else unplanned(documents, "training")
+        why += " The table has what is published."
         return Figure("throughput", words, None, table, why, ("tn.short",))
     if any(not row.on_gpus for row in best.values()):
         where = ", here of a rehearsal," if any(n.virtual for n in documents.topology.nodes) else ""
@@ -163,7 +166,7 @@ def _learning(documents: RunDocuments) -> Figure:
             if measured
             else "no training job has a result"
             if planned
-            else "the suite training is not part of this run"
+            else why_unplanned(documents, "training")
         )
         return Figure("learning", caption, empty=f"Not measured: {why}.")
     most = max(v for s in series for _, v in s.points)

@@ -8,6 +8,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import duration, number
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
+from validation.report.unplanned import unplanned
 
 _KIND = "utilisation"
 _SERIES = {
@@ -23,7 +24,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
     """Shares of the pool over the recorded time; readings are apart by the step of the query."""
     planned = [m for m in documents.plan.measurements if m.kind == _KIND]
     if not planned:
-        return Figure(_KIND, _CAPTION, empty="Not measured: the suite operations is not part of this run.")
+        return Figure(_KIND, _CAPTION, empty=unplanned(documents, "operations", ("op.util", "op.leased")))
     result = documents.latest.get(planned[0].id)
     if result is None or result.status != "ok":
         why = (result.error or result.status) if result else "no result was recorded"

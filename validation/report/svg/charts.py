@@ -35,8 +35,16 @@ class Dot:
     failed: bool = False
 
 
-def tally(counts: dict[str, int]) -> Markup:
-    """One bar, divided by verdict: how many criteria passed, failed, were waived, not measured, not applicable."""
+NEUTRAL = "#46525f"
+"""In place of green where nothing is accepted."""
+
+
+def tally(counts: dict[str, int], neutral: bool = False) -> Markup:
+    """One bar, divided by verdict: how many criteria passed, failed, were waived, not measured, not applicable.
+
+    `neutral`: without green, of what accepts nothing.
+    """
+    colours = {**TALLY_COLOURS, **({"pass": NEUTRAL} if neutral else {})}
     total = sum(counts.values())
     words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     width, height = 640, 12
@@ -46,7 +54,7 @@ def tally(counts: dict[str, int]) -> Markup:
             continue
         part = width * count / total
         words_of = element("title", f"{count} {name}")
-        body.append(rect(x, 0, max(part - 2, 1), height, words_of, fill=TALLY_COLOURS[name]))
+        body.append(rect(x, 0, max(part - 2, 1), height, words_of, fill=colours[name]))
         x += part
     return frame(
         "tally", "Criteria by verdict", f"{number_of(total, 'criterion')}: {words}.", width, height, body, stretch=True

@@ -38,6 +38,7 @@ class Outcomes(Model):
     """One text for each outcome."""
 
     passed: str
+    passed_waived: str
     failed: str
     incomplete: str
 
