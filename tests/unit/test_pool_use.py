@@ -429,7 +429,7 @@ def test_html_and_json_have_the_page_and_agree(bare: RunDocuments) -> None:
     documents = with_record(bare, record())
     page = render(documents)
     assert page.count('id="pool-use"') == 1
-    assert 'href="#pool-use">Use of the pool</a>' in page
+    assert '<h3 id="pool-use">Use of the pool</h3>' in page
     told = json.loads(report_json(documents))["pool_use"]
     assert told["classes"][1]["held_h"] == 7
     assert "<td>7</td>" in page

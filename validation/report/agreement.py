@@ -54,7 +54,7 @@ def readings(documents: RunDocuments) -> dict[str, dict[str, dict[str, list[str]
     for measurement, facts in _facts(documents):
         name = KINDS[measurement.kind].title
         for node in measurement.nodes if isinstance(facts, _JOBS) else measurement.nodes[:1]:
-            for fact, value in _read(nodes[node], facts):
+            for fact, value in _read(nodes[node], facts) if node in nodes else ():
                 kinds = found.setdefault(node, {}).setdefault(fact, {}).setdefault(value, [])
                 kinds += [name] if name not in kinds else []
     return found

@@ -1,4 +1,4 @@
-"""What the first pages show in lines: criteria that passed, one for each reason of the others, claims, the worst link."""
+"""What the first pages show in lines: criteria that passed, reasons of the others, claims, the worst link."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from validation.report.claims import Row as ClaimRow
 from validation.report.criteria import Row, code_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import quantity
+
 
 @dataclass(frozen=True)
 class Reason:

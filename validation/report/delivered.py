@@ -1,4 +1,4 @@
-"""What was delivered, for page one: machines that are alike in one line, with their GPUs, adapter and serial numbers."""
+"""What was delivered, for page one: machines that are alike in one line, with GPUs, adapter and serial numbers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import many
 from validation.report.words import FrontWords
 
+TIMES = "\u00d7"
 _MOST_LINES, _MOST_SERIALS = 5, 8
 
 
@@ -97,7 +98,7 @@ def _gpus(node: Node, facts: NodeFacts | None, words: FrontWords) -> str:
     labels = words.labels
     model = (facts.gpu_model if facts else "") or node.bom.gpu_model or "GPU"
     count = facts.gpu_count if facts else node.bom.gpu_count or 0
-    said = [f"{count} × {model}"] if count else []
+    said = [f"{count} {TIMES} {model}"] if count else []
     if node.emulated_gpus:
         said.append(labels["emulated_gpus"].format(n=node.emulated_gpus))
     return ", ".join(said)

@@ -226,7 +226,9 @@ def _worst_link(
     return [
         path(*way, stroke=PAPER, thick=7, stroke_linejoin="round"),
         path(*way, stroke=BROWN, thick=3, stroke_linejoin="round"),
-        path("M", x2 + shift - 5, y2 - down, "L", x2 + shift, y2, "L", x2 + shift + 5, y2 - down, stroke=BROWN, thick=3),
+        path(
+            "M", x2 + shift - 5, y2 - down, "L", x2 + shift, y2, "L", x2 + shift + 5, y2 - down, stroke=BROWN, thick=3
+        ),
         rect(centre - half, low - 12, 2 * half, 17, rx=3, fill=PAPER, stroke=BROWN),
         text(centre, low + 1, words, 11.5, "middle", BROWN, font_weight=600),
     ]

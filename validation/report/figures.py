@@ -18,16 +18,15 @@ from validation.report.pool_use_figures import pool_use_figures
 from validation.report.remoting import remoting_figures
 from validation.report.scale_out import scale_out
 from validation.report.script import script
+from validation.report.svg.drawing import Figure
 from validation.report.switch_load import switch_figures
 from validation.report.topology_drawing import node_figures
-from validation.report.svg.drawing import Figure
 from validation.report.training import Training, training
 from validation.report.training_evidence import evidence_figures
 from validation.report.training_figures import training_figures
 from validation.report.training_turns import turns_figures
 from validation.report.unplanned import unplanned
 from validation.report.utilisation import utilisation_figure
-
 
 _FRONT_MATRICES = {False: ("tr.tcpbw", "tr.netlat"), True: ("tr.rdmabw", "tr.rdmalat")}
 """Heat maps that stand before the annexes, by whether the fabric has RDMA: bandwidth and latency."""
@@ -45,7 +44,9 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
     matrices = fabric.matrices(documents)
     nodes = node_figures(documents)
     asked = _FRONT_MATRICES[documents.fabric.needs_rdma]
-    before = tuple(next(m for m in matrices if m.criterion == id_) for id_ in asked if id_ in {m.criterion for m in matrices})
+    before = tuple(
+        next(m for m in matrices if m.criterion == id_) for id_ in asked if id_ in {m.criterion for m in matrices}
+    )
     found: dict[str, Any] = {
         "node_drawings": nodes,
         "topology_figures": (

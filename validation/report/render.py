@@ -68,7 +68,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         families=families,
         rows=rows,
         counts=criteria.tally(verdict.criteria),
-        tally=tally(criteria.tally(verdict.criteria), neutral=rehearsal),
+        tally=tally(criteria.tally(verdict.criteria), neutral=rehearsal or documents.constructed),
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
         transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),

@@ -22,7 +22,7 @@ from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
 from validation.signing.statement import NAMESPACES
 
-_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 12
+_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 10
 """How many page one names, so that it stays one page."""
 _MOST_NAME = 40
 """Characters of a customer's name that fit the line of who signs."""
@@ -162,7 +162,7 @@ def _title_of_delivered(documents: RunDocuments, rehearsal: bool) -> str:
 def _signers(verdict: VerdictDoc, customer: str | None, words: FrontWords) -> tuple[str, ...]:
     """Who signs on paper: both sides of an acceptance, or who saw what accepts nothing."""
     labels = words.labels
-    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
+    if verdict.sign_off not in ("ACCEPTED", "REJECTED", "INCOMPLETE"):
         return (labels["sign_rehearsal"],) * 2
     for_customer = labels["sign_for_customer"] + (f" ({customer})" if customer and len(customer) <= _MOST_NAME else "")
     return (for_customer, labels["sign_for_supplier"])
@@ -269,11 +269,7 @@ def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords)
         "ratio": "rm.ratio", "intra": "tn.intra", "inter": "tn.inter", "fabric": bandwidth(documents),
         "fraction": "rm.fraction", "memory": "rm.memory",
     }  # fmt: skip
-    return tuple(
-        _figure(documents, key, by_id[id_], words)
-        for key, id_ in wanted.items()
-        if id_ in by_id
-    )
+    return tuple(_figure(documents, key, by_id[id_], words) for key, id_ in wanted.items() if id_ in by_id)
 
 
 def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> Figure:

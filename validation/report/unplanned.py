@@ -1,4 +1,4 @@
-"""Why nothing of a figure was planned: its suite was not selected, the plan left it out, or the site lacks a machine."""
+"""Why nothing of a figure was planned: its suite was not selected, the plan left it out, or a machine is lacking."""
 
 from __future__ import annotations
 
