@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -10,6 +11,7 @@ from toolkit import answers, prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
+from toolkit.loudness import progress
 from toolkit.working import working
 
 
@@ -60,3 +62,4 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
         answers.say("bundle", {**document, "files": made.files, "signatures": made.signatures})
         return
     click.echo(str(made.path))
+    progress(f"next: toolkit verify {shlex.quote(str(made.path))} --allowed-signers FILE")

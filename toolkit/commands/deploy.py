@@ -180,6 +180,8 @@ def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Pa
             click.echo(f"continue with: {outcome.again(job)}", err=True)
         if end.error:
             click.echo(f"error: {end.error}", err=True)
+        if end.exit_code == Exit.OK and not as_json:
+            progress(f"next: {outcome.afterwards(job)}")
         done = "checked" if job.check else "deployed" if job.command == "deploy" else "taken back"
         some = (
             f"{done} without {number_of(len(job.left_out), 'unfit node')}" if job.left_out else f"{done} up to a reboot"

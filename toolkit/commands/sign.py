@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from toolkit import answers, prepare_signing, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
+from toolkit.loudness import progress
 from toolkit.working import working
 
 
@@ -73,3 +75,4 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     click.echo(str(signed.path))
     if signed.certificate is not None:
         click.echo(f"certificate: {signed.certificate}")
+    progress(f"next: toolkit bundle {shlex.quote(str(run_dir))}")

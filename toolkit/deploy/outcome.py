@@ -32,6 +32,14 @@ def again(job: Deployment) -> str:
     return shlex.join(["toolkit", job.command, "-i", str(job.inventory), *limit, *check, *skip, *rest])
 
 
+def afterwards(job: Deployment) -> str:
+    """The command that comes after one that went through."""
+    where = shlex.join(["-i", str(job.inventory)])
+    if job.check:
+        return again(replace(job, check=False))
+    return f"toolkit validate --fabric NAME {where}" if job.command == "deploy" else f"toolkit deploy {where}"
+
+
 def consenting(job: Deployment) -> Deployment:
     """The same job with consent to reboots."""
     given = any(word.endswith(_CONSENT) for word in job.arguments)
