@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
-from toolkit.errors import UsageFault
+from toolkit.errors import UsageFault, or_nearest
 from toolkit.exits import Exit
 from validation.checks import tag_of
 from validation.counting import number_of
@@ -61,7 +61,9 @@ def chosen(topology: Topology, limit: str | None) -> tuple[Node, ...]:
     for part in filter(None, (word.strip() for word in limit.split(","))):
         mine = [n for n in topology.nodes if part in (*n.groups, "all") or fnmatch.fnmatchcase(n.name, part)]
         if not mine:
-            raise UsageFault(f"--limit {part}: no such node or group; there are: {_names(topology.nodes)}")
+            known = dict.fromkeys(name for n in topology.nodes for name in (n.name, *n.groups))
+            there = or_nearest(part, known, f"there are: {_names(topology.nodes)}", numbered=True)
+            raise UsageFault(f"--limit {part}: no such node or group; {there}")
         kept |= {node.name: node for node in mine}
     if not kept:
         raise UsageFault(f"--limit {limit!r}: names no node; there are: {_names(topology.nodes)}")

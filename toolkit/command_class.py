@@ -17,6 +17,7 @@ from typing import IO, Any
 import click
 
 from toolkit import loudness
+from toolkit.errors import or_nearest
 from toolkit.exits import ANY, MEANINGS, brief
 
 HELP_NAMES = ["-h", "--help"]
@@ -101,16 +102,9 @@ class _Word(click.Choice):  # type: ignore[type-arg,unused-ignore]  # no generic
             return super().convert(value, param, ctx)
         except click.BadParameter:
             known = [str(choice) for choice in self.choices]
-            near = difflib.get_close_matches(str(value).lower(), known, n=1, cutoff=0.5)
-            hint = f"is not known; did you mean {near[0]}?" if near else f"is not one of: {', '.join(known)}"
-            self.fail(f"{value!r} {hint}", param, ctx)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`did you mean X?`, or what there is."""
-    names = list(known)
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}"
+            hint = or_nearest(str(value), known)
+            words = f"is not one of: {', '.join(known)}" if hint.startswith("there") else f"is not known; {hint}"
+            self.fail(f"{value!r} {words}", param, ctx)
 
 
 def _loud(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
@@ -254,7 +248,7 @@ class Group(_Common, click.Group):
         """The command that the first word names."""
         word = str(args[0])
         if self.get_command(ctx, word) is None and not ctx.resilient_parsing and not re.match(r"\W", word):
-            ctx.fail(f"there is no command {word!r}; {nearest(word, self.list_commands(ctx))}")
+            ctx.fail(f"there is no command {word!r}; {or_nearest(word, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
 

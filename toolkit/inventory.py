@@ -21,7 +21,7 @@ from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import refuse_absent_lab
+from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model_base import explain
 from validation.project import ROOT
@@ -181,9 +181,7 @@ def _check_path(inventory: Path) -> None:
     folder = inventory if inventory.suffix == "" else inventory.parent
     if folder.resolve() == LAB.resolve():
         raise InventoryError(f"{inventory}: no such file; the lab's inventory is {ROOT / LAB}")
-    known = sorted(str(p.parent) for p in Path("inventories").glob("*/hosts.yml"))
-    hint = f"there are: {', '.join(known)}" if known else f"examples are in {ROOT / 'inventories'}"
-    raise InventoryError(f"{inventory}: no such file; {hint}")
+    raise InventoryError(f"{inventory}: no such file; {others(folder)}")
 
 
 def _host_vars(inventory: Path, host: str, said: Host) -> _HostVars:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
+from toolkit.errors import or_nearest
 from toolkit.lab.spec import DEFAULT_NAME, LAB, state_root
 from toolkit.lab.standing import standing_inventory
 from validation.load import load_yaml, read_source
@@ -28,6 +29,12 @@ class _LabInventory(Model):
 def lab_inventory() -> Path:
     """inventories/lab as seen from here; from any other folder the project's own."""
     return LAB if LAB.exists() else ROOT / LAB
+
+
+def others(missing: Path) -> str:
+    """What to give in place of an inventory folder that is missing: the nearest below inventories, or all of them."""
+    known = sorted(str(p.parent) for p in Path("inventories").glob("*/hosts.yml"))
+    return or_nearest(str(missing), known) if known else f"examples are in {ROOT / 'inventories'}"
 
 
 def listed_lab(inventory: Path) -> str | None:

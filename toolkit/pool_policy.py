@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from toolkit.errors import or_nearest
 from toolkit.inventory_lines import locate
 from toolkit.lease import SHARDS_PER_GPU
 from validation.counting import number_of
@@ -176,7 +177,11 @@ Fault = tuple[tuple[str | int, ...], str]
 
 
 def _unknown(name: str, names: Mapping[str, object], what: str) -> str:
-    return "" if name in names else f"unknown {what} {name}; there are: {', '.join(sorted(names)) or 'none'}"
+    if name in names:
+        return ""
+    return (
+        f"unknown {what} {name}; {or_nearest(name, sorted(names), '' if names else 'there are: none', numbered=True)}"
+    )
 
 
 def _user_faults(pool: Pool) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from toolkit.errors import UsageFault
+from toolkit.errors import UsageFault, or_nearest
 from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.fabric import LoadedFabric
@@ -180,7 +180,8 @@ def find(runs_dir: Path, run: str | None) -> Path:
             return path
         if path.is_dir():
             raise UsageFault(f"{path}: no {RUN}: not a run, or killed before it began")
-    hint = f"the newest is {known[-1].name}" if known else f"there is none in {runs_dir}"
+    newest = f"the newest is {known[-1].name}" if known else f"there is none in {runs_dir}"
+    hint = or_nearest(Path(run).name, [path.name for path in known], newest, cutoff=0.9)
     raise UsageFault(f"{run}: no such run; {hint}")
 
 

@@ -33,7 +33,7 @@ def test_a_documents_claims_alone() -> None:
     assert next(c for c in listed if c["id"] == "vmware.roce")["used_by"] == ["remote_ratio of roce100"]
     wrong = toolkit("list", "--document", "vmwara")
     assert wrong.exit_code == 2
-    assert "there is no document 'vmwara'; there are: blog" in wrong.output
+    assert "there is no document 'vmwara'; did you mean vmware?" in wrong.output
 
 
 def test_one_claim_with_all_that_is_known() -> None:

@@ -16,8 +16,10 @@ from click.testing import CliRunner, Result
 from toolkit import command_table, loudness
 from toolkit.cli import cli
 from toolkit.command_class import _WORDS, Command, Group, command
+from toolkit.errors import or_nearest
 from toolkit.exits import ANY, MEANINGS
 
+ROOT = Path(__file__).parents[2]
 SCREEN, WIDE = 50, 80
 FUTURE = {
     "Site": ("switch",),
@@ -358,3 +360,31 @@ def test_help_explains_commands_and_the_first_hour() -> None:
         named = [word for word in words.split() if not word.startswith("-")]
         assert named[0] in command_table.names(), words
     assert max(map(len, hour.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("report", "--format", "htlm"), "htlm: no such format; did you mean html?"),
+        (("validate", "--fabric", "tcp10", "--suite", "trasport"), "did you mean transport?"),
+        (("fabrics", "show", "roce04"), "did you mean roce40 or"),
+        (("profiles", "show", "netwrok"), "did you mean network?"),
+        (("criteria", "show", "tr.tcpwb"), "did you mean tr.tcpbw?"),
+        (("claims", "list", "--document", "whitepapre"), "did you mean whitepaper?"),
+        (("validate", "-i", "inventories/xe968", "--fabric", "tcp10"), "did you mean inventories/xe9680?"),
+        (("check", "-i", "inventories/xe968"), "did you mean inventories/xe9680?"),
+        (("deploy", "-i", "inventories/xe968"), "did you mean inventories/xe9680?"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_nearest(
+    words: tuple[str, ...], near: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    done = toolkit(*words)
+    assert (done.exit_code, near in done.stderr) == (2, True), done.stderr
+
+
+def test_another_number_is_another_node_and_no_misspelling() -> None:
+    assert or_nearest("gpu3", ["gpu1", "gpu2"], numbered=True) == "there are: gpu1, gpu2"
+    assert or_nearest("h100", ["v100"], "it has v100", numbered=True) == "it has v100"
+    assert or_nearest("gup2", ["gpu1", "gpu2"], numbered=True) == "did you mean gpu2?"

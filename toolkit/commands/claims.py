@@ -11,7 +11,7 @@ from rich.text import Text
 from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
-from toolkit.errors import UsageFault
+from toolkit.errors import UsageFault, or_nearest
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
 from validation.counting import number_of
@@ -68,7 +68,7 @@ def _read() -> tuple[Reference, tuple[Criterion, ...], tuple[Fabric, ...]]:
 def _list(key: str | None, as_json: bool) -> None:
     known, criteria, fabrics = _read()
     if key is not None and key not in known.documents:
-        raise UsageFault(f"there is no document {key!r}; there are: {', '.join(known.documents)}")
+        raise UsageFault(f"there is no document {key!r}; {or_nearest(key, known.documents)}")
     claims = [c for c in known.claims.values() if key is None or c.id.startswith(f"{key}.")]
     if as_json:
         answers.say("claims", {"claims": [_document(c, known, criteria, fabrics) for c in claims]})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Sequence
 
 import click
 from rich.table import Table
@@ -13,7 +11,7 @@ from rich.text import Text
 from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
-from toolkit.errors import UsageFault
+from toolkit.errors import UsageFault, or_nearest
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
 from validation.counting import number_of
@@ -56,7 +54,7 @@ def list_criteria(suite: str | None, as_json: bool) -> None:
 
 def _list(suite: str | None, as_json: bool) -> None:
     if suite is not None and suite not in SUITES:
-        raise UsageFault(f"unknown suite {suite!r}; {_near(suite, tuple(SUITES))}")
+        raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITES)}")
     found = [c for c in load_criteria() if suite is None or c.suite == suite]
     if as_json:
         answers.say("criteria", {"criteria": [_document(c) for c in found]})
@@ -86,7 +84,8 @@ def show(criterion_id: str, as_json: bool) -> None:
     known = load_criteria()
     found = next((c for c in known if c.id == criterion_id), None)
     if found is None:
-        raise UsageFault(f"unknown criterion {criterion_id!r}; {_near(criterion_id, [c.id for c in known])}")
+        there = or_nearest(criterion_id, [c.id for c in known], "toolkit criteria lists them")
+        raise UsageFault(f"unknown criterion {criterion_id!r}; {there}")
     if as_json:
         answers.say("criterion", {"criterion": _document(found)})
         return
@@ -94,11 +93,6 @@ def show(criterion_id: str, as_json: bool) -> None:
     console.print(Text(f"{found.id}: {found.statement}", style="bold"), soft_wrap=True)
     for name, words in _lines(found):
         console.print(Text(f"{name + ':':<16}{words}"), soft_wrap=True)
-
-
-def _near(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]}?" if near else "toolkit criteria lists them"
 
 
 def _bound(c: Criterion) -> str:

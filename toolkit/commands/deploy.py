@@ -24,7 +24,7 @@ from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import lab_inventory, refuse_absent_lab
+from toolkit.lab_inventory import lab_inventory, others, refuse_absent_lab
 from toolkit.loudness import progress, progress_stream
 from toolkit.progress import duration
 from validation import project
@@ -155,7 +155,7 @@ def found_inventory(given: Path | None) -> Path:
     """The inventory; the lab's, when none was given, is also found from another folder."""
     given = given or lab_inventory()
     if not given.exists():
-        raise UsageFault(f"{given}: no such file or folder")
+        raise UsageFault(f"{given}: no such file or folder; {others(given)}")
     refuse_absent_lab(given)
     return given.resolve()
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from toolkit.errors import or_nearest
+
 FORMATS = ("html", "pdf", "json", "junit", "prom")
 NONE = "none"
 
@@ -26,7 +28,8 @@ def format_option() -> Callable[[F], F]:
         asked = [name.strip() for text in texts for name in text.split(",") if name.strip()]
         unknown = [name for name in asked if name not in known]
         if unknown or not asked:
-            words = f"{', '.join(unknown) or 'nothing'}: no such format; there are: {', '.join(known)}"
+            there = or_nearest(unknown[0] if unknown else "", known)
+            words = f"{', '.join(unknown) or 'nothing'}: no such format; {there}"
             raise click.BadParameter(words)
         if NONE in asked and len(set(asked)) > 1:
             raise click.BadParameter(f"{NONE} cannot go with others")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from toolkit.command_class import command, nearest
-from toolkit.errors import UsageFault
+from toolkit.command_class import command
+from toolkit.errors import UsageFault, or_nearest
 
 FIRST_HOUR = "first-hour"
 STEPS = """\
@@ -52,6 +52,6 @@ def help(ctx: click.Context, topic: tuple[str, ...]) -> None:
         if found is None:
             known = here.command.list_commands(here) if isinstance(here.command, click.Group) else []
             first = [FIRST_HOUR] if here.parent is None else []
-            raise UsageFault(f"there is no command {' '.join(topic)!r}; {nearest(word, [*known, *first])}")
+            raise UsageFault(f"there is no command {' '.join(topic)!r}; {or_nearest(word, [*known, *first])}")
         here = found.context_class(found, parent=here, info_name=word)
     click.echo(here.get_help())

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.text import until
 from validation import bounded, noise
@@ -38,7 +39,8 @@ def _node(inventory: Path | None, name: str) -> Any:
     topology = read_inventory(inventory)
     node = next((n for n in topology.nodes if name in (n.name, n.name.split(".")[0])), None)
     if node is None:
-        raise LeaseError(f"{name}: no such host in {inventory}")
+        there = or_nearest(name, [n.name for n in topology.nodes], numbered=True)
+        raise LeaseError(f"{name}: no such host in {inventory}; {there}")
     return node
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from toolkit.commands.validate_outline import outline_here, outlines, print_outl
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.commands.validate_training import Training, training_options
-from toolkit.errors import UsageFault
+from toolkit.errors import UsageFault, or_nearest
 from toolkit.estimates import expected_s, total_s
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import OVER_TCP, choose_fabric, trains_over_tcp, without_rdma
@@ -278,9 +277,7 @@ def _one(asked: Asked, dry_run: bool, formats: tuple[str, ...], as_json: bool, r
 def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
     for suite in suites:
         if suite not in SUITES:
-            near = difflib.get_close_matches(suite, SUITES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(SUITES)}"
-            raise UsageFault(f"unknown suite {suite!r}; {hint}")
+            raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITES)}")
     return suites
 
 
@@ -345,7 +342,8 @@ def _asked(
     report_yml = find_branding(branding, inventory, fabric, topology)
     unknown = sorted(set(without) - {c.id for c in criteria})
     if unknown:
-        raise UsageFault(f"--without {unknown[0]}: there is no such criterion; toolkit profiles lists them")
+        there = or_nearest(unknown[0], [c.id for c in criteria], "toolkit criteria lists them")
+        raise UsageFault(f"--without {unknown[0]}: there is no such criterion; {there}")
     if without:
         options = {**options, WITHOUT: ",".join(without)}
     plan = make_plan("plan", topology, fabric, measured_by(criteria), suites, options)

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolkit.errors import LabError
+from toolkit.errors import LabError, or_nearest
 from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.host import detect
@@ -50,7 +50,7 @@ def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
 def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
     """LabError for a fault that does not exist, cannot be on this kind of node, or comes on top of another."""
     if kind not in FAULTS:
-        raise LabError(f"no fault '{kind}'; there are: {', '.join(FAULTS)}")
+        raise LabError(f"no fault '{kind}'; {or_nearest(kind, FAULTS)}")
     if FAULTS[kind].vm_only and node.kind != "vm":
         machines = ", ".join(n.name for n in spec.nodes if n.kind == "vm")
         raise LabError(

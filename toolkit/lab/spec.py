@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from toolkit.errors import LabError
+from toolkit.errors import LabError, or_nearest
 
 DEFAULT_NAME = "lab"
 #: The project's inventory, which lists the lab of that name.
@@ -113,7 +113,9 @@ class LabSpec:
         for node in self.nodes:
             if node.name == name:
                 return node
-        raise LabError(f"lab '{self.name}' has no node '{name}'; it has {', '.join(n.name for n in self.nodes)}")
+        names = [node.name for node in self.nodes]
+        there = or_nearest(name, names, f"it has {', '.join(names)}", numbered=True)
+        raise LabError(f"lab '{self.name}' has no node '{name}'; {there}")
 
     def node_ns(self, node: NodeSpec) -> str:
         """The node's network namespace."""

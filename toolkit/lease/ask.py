@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from toolkit.errors import or_nearest
 from toolkit.lease import JOB_NAME, Exit, LeaseError
 from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
@@ -89,12 +90,14 @@ def eligible(request: LeaseRequest, nodes: Sequence[PoolNode], partition: str) -
     names = {node.name for node in nodes}
     unknown = [name for name in request.servers if name not in names]
     if unknown:
-        raise LeaseError(f"-l {unknown[0]}: no such server; there are {', '.join(sorted(names))}")
+        there = or_nearest(unknown[0], sorted(names), f"there are {', '.join(sorted(names))}", numbered=True)
+        raise LeaseError(f"-l {unknown[0]}: no such server; {there}")
     partitions = {p for node in nodes for p in node.partitions}
     if request.gpu_class and request.gpu_class not in partitions:
-        raise LeaseError(
-            f"--class {request.gpu_class}: the pool has no such class; it has {', '.join(sorted(partitions))}"
+        there = or_nearest(
+            request.gpu_class, sorted(partitions), f"it has {', '.join(sorted(partitions))}", numbered=True
         )
+        raise LeaseError(f"--class {request.gpu_class}: the pool has no such class; {there}")
     chosen = request.gpu_class or partition
     found = [n for n in nodes if n.gpus and (not request.servers or n.name in request.servers)]
     return [n for n in found if not chosen or chosen in n.partitions]

@@ -17,6 +17,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, Protocol, cast
 
+from toolkit.errors import or_nearest
 from toolkit.lease import LeaseError
 from toolkit.lease.fraction import thread_percentage
 
@@ -147,7 +148,7 @@ class Engine(Protocol):
 def load(name: str) -> Engine:
     """The adapter of that name."""
     if name not in NAMES:
-        raise LeaseError(f"unknown remoting engine {name!r}; there are: {', '.join(NAMES)}")
+        raise LeaseError(f"unknown remoting engine {name!r}; {or_nearest(name, NAMES)}")
     return cast(Engine, importlib.import_module(f"toolkit.lease.engines.{name}"))
 
 
