@@ -16,9 +16,11 @@ from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 HERE = Path(__file__).resolve().parent
 PLACE = Path("ansible_collections/elastic_ai/toolkit")
+BUILT = "built.json"
 CARRIED = (
     *("inventories", "meta", "playbooks", "plugins", "roles", "stacks", "tools"),
     *("ansible.cfg", "galaxy.yml", "pyproject.toml", "site.yml", "LICENSE", "NOTICE"),
@@ -37,6 +39,8 @@ def carried() -> Iterator[Path]:
         return
     for name in CARRIED:  # an archive of the sources
         path = HERE / name
+        if not path.exists():
+            raise SystemExit(f"error: {path}: no such file or folder; a wheel without it would deploy nothing")
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             inside = file.relative_to(HERE)
             hidden = any(part.startswith(".") or part == "__pycache__" for part in inside.parts)
@@ -47,7 +51,8 @@ def carried() -> Iterator[Path]:
 def built() -> dict[str, object]:
     """Of which commit this is."""
     if not (HERE / ".git").exists():
-        return {"commit": "", "modified": None}
+        noted = HERE / BUILT
+        return json.loads(noted.read_text(encoding="utf-8")) if noted.is_file() else {"commit": "", "modified": None}
     return {
         "commit": git("rev-parse", "HEAD").strip(),
         "modified": bool(git("status", "--porcelain", "--untracked-files=no").strip()),
@@ -70,11 +75,22 @@ class BuildPy(build_py):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(HERE / name, path)
             shutil.copymode(HERE / name, path)
-        (target / PLACE / "built.json").write_text(json.dumps(built()) + "\n", encoding="utf-8")
+        (target / PLACE / BUILT).write_text(json.dumps(built()) + "\n", encoding="utf-8")
         for path in target.rglob("*"):
             if path.is_file():
                 path.chmod(0o755 if path.stat().st_mode & 0o100 else 0o644)
 
 
-os.umask(0o022)  # two builders with different ones make the same wheel
-setup(cmdclass={"build_py": BuildPy})
+class Sdist(sdist):
+    """Sources from which the same wheel can be built."""
+
+    def make_release_tree(self, base_dir: str, files: list[str]) -> None:
+        """With the collection, and with the commit, which git does not know there."""
+        super().make_release_tree(base_dir, sorted({*files, "setup.py", *map(str, carried())}))
+        (Path(base_dir) / BUILT).write_text(json.dumps(built()) + "\n", encoding="utf-8")
+
+
+# Two builders make the same wheel, whatever their umask and the day; 1980-01-01 is the earliest that a zip can state.
+os.umask(0o022)
+os.environ.setdefault("SOURCE_DATE_EPOCH", "315532800")
+setup(cmdclass={"build_py": BuildPy, "sdist": Sdist})

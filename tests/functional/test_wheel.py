@@ -84,6 +84,23 @@ def test_two_builds_are_the_same_bytes_whatever_lies_about(wheel: Path, tmp_path
     assert pack(tree, tmp_path / "wheels", umask=0o077).read_bytes() == wheel.read_bytes()
 
 
+@pytest.mark.rest
+def test_sources_without_git_make_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    """`python -m build` makes an archive of the sources, and the wheel of that."""
+    words = [sys.executable, "-m", "build", "--no-isolation", "-o", str(tmp_path), str(wheel.parents[1] / "tree")]
+    subprocess.run(words, check=True, capture_output=True)
+    made = next(tmp_path.glob("*.whl"))
+    assert names_of(made) == names_of(wheel)
+    assert made.read_bytes() == wheel.read_bytes()
+
+
+def test_sources_that_lack_a_part_make_no_wheel(wheel: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    shutil.copytree(wheel.parents[1] / "tree", tree, symlinks=True, ignore=shutil.ignore_patterns(".git", "stacks"))
+    with pytest.raises(subprocess.CalledProcessError):
+        pack(tree, tmp_path / "wheels")
+
+
 def test_the_installed_toolkit_says_what_it_is(installed: Installed) -> None:
     said = installed.run("toolkit", "--version")
     assert (said.returncode, said.stderr) == (0, "")

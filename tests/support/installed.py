@@ -45,7 +45,7 @@ def clone(folder: Path) -> Path:
 def pack(tree: Path, folder: Path, umask: int = 0o022) -> Path:
     """The wheel of a tree, made without asking any registry."""
     words = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    environment = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
     subprocess.run([*words, str(tree)], check=True, env=environment, umask=umask)
     return next(folder.glob("*.whl"))
 
