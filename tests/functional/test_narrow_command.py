@@ -52,7 +52,7 @@ def test_all_failed_and_what_nobody_can_be_named_for(tmp_path: Path) -> None:
 
 def test_a_job_that_hangs_failed_and_nothing_of_it_is_left(tmp_path: Path) -> None:
     hangs = f"case ,{{nodes}}, in *,n2,*) sleep 987 & echo $! >>{tmp_path}/pids; wait;; esac"
-    done = narrowed(tmp_path, "--limit", "1", "--", "sh", "-c", hangs, nodes="n1,n2,n3,n4,n5,n6", code=1)
+    done = narrowed(tmp_path, "--time", "1s", "--", "sh", "-c", hangs, nodes="n1,n2,n3,n4,n5,n6", code=1)
     assert "n2 (failed with" in done.stdout
     pids = (tmp_path / "pids").read_text().split()
     assert pids
@@ -96,3 +96,9 @@ def test_a_mistake_blames_nobody(tmp_path: Path, words: tuple[str, ...], said: s
     done = CliRunner().invoke(cli, ["narrow", "--out", str(tmp_path), *words])
     assert done.exit_code == 2
     assert said in done.output
+
+
+@pytest.mark.parametrize("time", ["0", "0s", "-1", "soon", "2y"])
+def test_a_time_that_is_none_is_refused(tmp_path, time):
+    done = CliRunner().invoke(cli, ["narrow", f"--time={time}", "--nodes", "n1,n2", "--", "sh", "-c", "{nodes}"])
+    assert (done.exit_code, "--time" in done.output) == (2, True)

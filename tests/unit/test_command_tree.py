@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from toolkit import command_table, loudness
 from toolkit.cli import cli
 from toolkit.command_class import _WORDS, Command, Group, command
+from toolkit.commands.lease_shared import Duration
 from toolkit.errors import or_nearest
 from toolkit.exits import ANY, MEANINGS
 
@@ -233,6 +234,10 @@ def test_one_thing_has_one_word() -> None:
     for path in with_check:
         assert any({"--check", "--dry-run"} <= set(p.opts) for p in tree()[path].params), path
     for path in PATHS:
+        limits = [p for p in tree()[path].params if isinstance(p, click.Option) and "--limit" in p.opts]
+        assert all(p.metavar == "NODES" or "nodes" in (p.help or "") for p in limits), path
+        times = [p for p in tree()[path].params if isinstance(p, click.Option) and {"--time", "--grace"} & set(p.opts)]
+        assert all(isinstance(p.type, Duration) for p in times), path
         writes = [p for p in tree()[path].params if isinstance(p, click.Option) and "--output" in p.opts]
         assert all("--out" in p.opts for p in writes), path
     assert not {"reference", "trace", "train"} & set(PATHS)

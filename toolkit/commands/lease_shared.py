@@ -36,9 +36,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # no g
 
     name = "time"
 
-    def __init__(self, most_s: int = durations.MOST_S, bare: bool = False) -> None:
-        """Up to a year, and always with a unit, unless said otherwise."""
-        self._most_s, self._bare = most_s, bare
+    def __init__(self, most_s: int = durations.MOST_S, bare: bool = False, least_s: int = 1) -> None:
+        """Above 0, up to a year, and always with a unit, unless said otherwise."""
+        self._most_s, self._bare, self._least_s = most_s, bare, least_s
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds; click's usage error where it is no time."""
@@ -51,6 +51,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # no g
                 seconds = durations.seconds_of(value)
             except ValueError as fault:
                 self.fail(str(fault), param, ctx)
+        if seconds < self._least_s:
+            self.fail(f"{value}: give a time of at least {duration_text(self._least_s)}", param, ctx)
         if seconds > self._most_s:
             self.fail(f"{value}: is longer than {duration_text(self._most_s)}", param, ctx)
         return seconds
@@ -71,7 +73,7 @@ time_option = click.option(
     metavar="TIME",
     help="Take them for this time, such as 90m or 2h.  [default: as the pool allows]",
 )
-grace_type = Duration(86_400, bare=True)
+grace_type = Duration(86_400, bare=True, least_s=0)
 """How long a program has before its lease is taken back."""
 
 

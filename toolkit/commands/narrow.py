@@ -10,6 +10,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
+from toolkit.commands.lease_shared import Duration
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -25,8 +26,8 @@ from validation.counting import number_of
 @click.option(
     "--group", default="gpu_servers", show_default=True, help="Take the nodes of this group of the inventory."
 )
-@click.option("--limit", "limit_s", type=click.FloatRange(1), default=600, show_default=True, metavar="S",
-              help="Take a job that runs longer than so many seconds for failed.")  # fmt: skip
+@click.option("--time", "limit_s", type=Duration(bare=True), default="10m", show_default=True, metavar="TIME",
+              help="Take a job that runs longer for failed, as 90s or 10m; a number alone is seconds.")  # fmt: skip
 @click.option(
     "--at-once", type=click.IntRange(1), default=16, show_default=True, help="Run at most this many jobs at a time."
 )
@@ -41,7 +42,7 @@ def narrow(
     nodes: str | None,
     inventory: Path | None,
     group: str,
-    limit_s: float,
+    limit_s: int,
     at_once: int,
     alone: int,
     out: Path,
@@ -57,7 +58,7 @@ def narrow(
     at the same time. Of 232 nodes with 5 at fault it takes 55 jobs at most, where all pairs are 26,796.
 
     COMMAND is run for each, with {nodes} (names with commas between them), {count} and {hostfile} (a file with a name
-    on each line) replaced; it works where it ends with 0. What waits for a dead node waits as long as --limit.
+    on each line) replaced; it works where it ends with 0. What waits for a dead node waits as long as --time.
 
     \b
     toolkit narrow -i inventories/site -- srun -N {count} -w {nodes} all_reduce_perf -b 1G -e 1G
