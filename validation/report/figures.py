@@ -97,5 +97,5 @@ def _every(found: Mapping[str, Any]) -> list[Figure]:
 def _scaling(jobs: Training | None) -> tuple[Figure, ...]:
     if jobs is None or not jobs.figure:
         return ()
-    words = "Measured rate of training against ideal scaling; the numbers stand in annex D."
+    words = "Measured rate of training against ideal scaling; the numbers are in annex D."
     return (Figure("scaling-front", words, jobs.figure, None, None, ("tn.intra", "tn.inter")),)
