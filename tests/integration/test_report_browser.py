@@ -230,6 +230,42 @@ def test_axe_finds_no_barrier(browser: Browser, reports: dict[str, Path], name: 
     assert found["passes"] > 20, "axe looked at hardly anything"
 
 
+@pytest.mark.parametrize("name", ["slow", "real", "rich"])
+def test_axe_finds_no_barrier_in_the_dark_scheme_with_everything_unfolded(
+    browser: Browser, reports: dict[str, Path], name: str
+) -> None:
+    browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    try:
+        browser.open(reports[name], 1280)
+        assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 31)"
+        browser.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+        found = barriers(browser)
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])
+    assert found["violations"] == []
+    assert found["passes"] > 20, "axe looked at hardly anything"
+
+
+@pytest.mark.parametrize("name", [*RUNS, "rich"])
+def test_before_anything_is_unfolded_the_page_is_short(browser: Browser, reports: dict[str, Path], name: str) -> None:
+    browser.open(reports[name], 1280)
+    assert browser.evaluate("[...document.querySelectorAll('.annex > details')].every(d => !d.open)")
+    assert browser.evaluate("document.documentElement.scrollHeight") < 20_000
+
+
+VERDICT_BOXES = """[...document.querySelectorAll('.state .word, .v')].filter(e => e.checkVisibility())
+    .map(e => e.getBoundingClientRect()).filter(b => b.left < 0 || b.right > 390).length"""
+
+
+@pytest.mark.parametrize("name", ["slow", "rich"])
+def test_on_a_phone_every_verdict_is_on_the_screen(browser: Browser, reports: dict[str, Path], name: str) -> None:
+    browser.open(reports[name], 390)
+    assert browser.evaluate("document.querySelector('.state .word').getBoundingClientRect().bottom") < 600
+    browser.evaluate("document.querySelectorAll('.annex > details').forEach(d => d.open = true)")
+    assert browser.evaluate("document.querySelectorAll('section[aria-labelledby=criteria] .v').length") > 30
+    assert browser.evaluate(VERDICT_BOXES) == 0
+
+
 def test_axe_can_object(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text("<!doctype html><title>x</title><p style='color:#bbb'>pale</p><img src='data:,'>")
