@@ -133,7 +133,11 @@ def test_no_template_has_a_word_that_is_not_used(folder: str) -> None:
 
 def literals(path: Path) -> Iterator[tuple[int, str]]:
     """Every text of a module that it can print, with its line: no docstring, and no program that it sends."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    source = path.read_text(encoding="utf-8")
+    # Parsed only where it can have one, a text that is written in several pieces included.
+    if not _pattern().search(re.sub(r"""["']\s*\n\s*f?["']""", "", source)):
+        return
+    tree = ast.parse(source)
     docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in docs else None
