@@ -35,11 +35,14 @@ _COUNTED = (("fail", "failed"), ("pass", "passed"), ("waived", "waived"), ("not-
 
 @dataclass(frozen=True)
 class Line:
-    """What is printed as one line where it fits. `hang`: columns by which what does not fit is indented."""
+    """What is printed as one line where it fits. `hang`: columns by which what does not fit is indented; `commands`:
+    a shell takes it as it stands, folded or not.
+    """
 
     text: str
     hang: int = 0
     style: str = ""
+    commands: bool = False
 
     def folded(self, width: int) -> list[str]:
         """Its lines, none of them padded. A word, such as a path, is never broken."""
@@ -48,10 +51,12 @@ class Line:
         lead = self.text[: len(self.text) - len(self.text.lstrip())]
         text = self.text.strip()
         hang = " " * min(self.hang, max(len(lead), width // 4))
-        fold = textwrap.TextWrapper(
-            width, initial_indent=lead, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False
-        )
-        return [part.replace(_HELD, " ") for part in fold.wrap(text)]
+        room = width - 2 * self.commands  # for the sign that a command goes on
+        fold = textwrap.TextWrapper(room, lead, hang, break_long_words=False, break_on_hyphens=False)
+        parts = [part.replace(_HELD, " ") for part in fold.wrap(text)]
+        if self.commands:
+            parts[:-1] = [part if part.endswith(";") else f"{part} \\" for part in parts[:-1]]
+        return parts
 
 
 def print_lines(console: Console, lines: Sequence[Line]) -> None:
@@ -89,10 +94,9 @@ def verdict_lines(
     lines += _rest(seen.groups[MOST:])
     lines += _incomplete(seen)
     for waived in seen.waived[:MOST]:
-        what = (
-            number_of(len(waived.criteria), "criterion") if len(waived.criteria) > MOST else ", ".join(waived.criteria)
-        )
-        words = f"waived: {what}, by {waived.who} until {waived.until}: {waived.why}"
+        named = [f"{id_} for {subject}" if subject else id_ for id_, subject in waived.criteria]
+        what = number_of(len(named), "criterion") if len(named) > MOST else ", ".join(named)
+        words = f"waived: {what}, by {waived.who} on {waived.when}, until {waived.until}: {waived.why}"
         lines.append(Line(f"  {_clip(words)}", 10, "yellow"))
     if seen.waived[MOST:]:
         count = number_of(sum(len(waived.criteria) for waived in seen.waived[MOST:]), "more criterion")
@@ -104,7 +108,7 @@ def verdict_lines(
     if where is not None:
         lines.append(Line(f"{where[0]:8}{where[1]}", 8))
     if next_:
-        lines.append(Line(f"next    {'; '.join(next_)}", 8))
+        lines.append(Line(f"next    {'; '.join(next_)}", 8, commands=True))
     lines.append(Line(f"exit code {verdict.exit_code}"))
     return lines
 

@@ -76,10 +76,13 @@ class Open:
 
 @dataclass(frozen=True)
 class Waived:
-    """The criteria that one person waived for one reason. `until`: ISO 8601."""
+    """What one person waived for one reason: criteria, each with the subject where it is for one alone. Dates are ISO
+    8601.
+    """
 
-    criteria: tuple[str, ...]
+    criteria: tuple[tuple[str, str], ...]
     who: str
+    when: str
     until: str
     why: str
 
@@ -250,9 +253,9 @@ def _owed(verdict: VerdictDoc, whys: Iterable[Unmeasured]) -> Iterable[Unmeasure
 
 
 def _waived(verdict: VerdictDoc) -> Iterable[Waived]:
-    by: dict[tuple[str, str, str], list[str]] = {}
+    by: dict[tuple[str, str, str, str], list[tuple[str, str]]] = {}
     for use in verdict.waivers:
         if use.covered:
-            by.setdefault((use.who, use.expires, use.why), []).append(use.criterion)
-    for (who, until, why), ids in by.items():
-        yield Waived(tuple(dict.fromkeys(ids)), who, until, why)
+            by.setdefault((use.who, use.when, use.expires, use.why), []).append((use.criterion, use.subject or ""))
+    for (who, when, until, why), criteria in by.items():
+        yield Waived(tuple(dict.fromkeys(criteria)), who, when, until, why)

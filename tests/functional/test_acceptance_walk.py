@@ -65,7 +65,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     done = play(desk, *MEASURE, "-i", "site", "--suite", "preflight", "--suite", "transport")
     (run,) = (desk / "runs").iterdir()
     assert done.returncode == 1, done.stderr
-    assert done.stdout.strip().startswith("REJECTED: failed: pf.stack; at fault: client1")
+    assert done.stdout.startswith("\nREJECTED   1 failed, ")
+    assert "\n  FAIL pf.stack  OS" in done.stdout
+    assert "\n       at fault: node client1\n" in done.stdout
     assert "everything required is owed: 33 criteria" in done.stderr
     assert "this run cannot end ACCEPTED without a waiver for each of these: " in done.stderr
     assert "suite not selected: " in done.stderr
@@ -84,7 +86,7 @@ def test_from_rejected_through_incomplete_to_a_signed_accepted_and_a_verified_bu
     waive(folder / "waivers.yml")
     done = toolkit(folder, "validate", "--rejudge", run, "--waivers", "waivers.yml")
     assert done.returncode == 3, done.stderr
-    assert done.stdout.strip().startswith("INCOMPLETE: ")
+    assert done.stdout.startswith("\nINCOMPLETE   ")
     assert "waived: pf.stack for client1, by C. Customer, Example Bank on " in done.stdout
 
     done = toolkit(folder, "validate", "--rejudge", run, "--profile", "network", "--json")
