@@ -22,21 +22,20 @@ def print_ending(
     verdict: VerdictDoc,
     report: Path | None,
     whole: bool,
-    last: bool = True,
     file: IO[str] | None = None,
 ) -> None:
-    """Print a run's verdict, and `whole` the table of all criteria above it. `last`: the command ends with it; `file`:
-    where to, None for stdout.
+    """Print a run's verdict but for its last line, the exit code, which comes when the command is through. `whole`:
+    the table of all criteria above it; `file`: where to, None for stdout.
     """
     console = make_console(file)
     if whole:
         print_verdict(console, run.info, verdict, run.folder, report)
     console.print()
-    print_lines(console, ending_lines(run, verdict, report, last))
+    print_lines(console, ending_lines(run, verdict, report))
 
 
-def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None, last: bool = True) -> list[Line]:
-    """The verdict of a run in about ten lines."""
+def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None) -> list[Line]:
+    """The verdict of a run in about ten lines, without the exit code."""
     seen = at_a_glance(run, verdict)
     more = unselected(seen, run.criteria)
     steps = next_commands(run.folder, run.info, run.topology, verdict, more, is_signed(run.folder))
@@ -45,7 +44,7 @@ def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None, last: 
     rules = rules_of_run(run)
     notes = (f"rules: {rules.line()}",) if rules.other else ()
     lines = verdict_lines(seen, ("report", report) if report else ("run", run.folder), steps, notes)
-    return lines if last else lines[:-1]
+    return lines[:-1]
 
 
 def print_judged(run: RunFiles, made: Made, steps: Sequence[str], whole: bool) -> None:

@@ -118,7 +118,9 @@ class ProgressLines:
             m, began = max(self._running.values(), key=lambda running: running[1])
             more = f" and {len(self._running) - 1} more" if len(self._running) > 1 else ""
             what_runs = f"{what(m)} {where(m)}{more}, {duration(self._now() - began)}"
-            self.said(f"[{self.done}/{self.total}] {what_runs}  left {duration(self.clock.left_s)}")
+            left = duration(self.clock.left_s)
+            # of what takes longer than was expected nobody knows how much longer
+            self.said(f"[{self.done}/{self.total}] {what_runs}" + (f"  left {left}" if left != "0s" else ""))
 
     def _count(self) -> None:
         if self._repeats:

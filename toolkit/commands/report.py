@@ -127,7 +127,7 @@ def report(
         with working("writing the report"):
             written = acceptance.write_report(run, formats, out)
     if not as_json:
-        print_ending(run, verdict, written.paths.get("html"), details(), last=False, file=sys.stderr)
+        print_ending(run, verdict, written.paths.get("html"), details(), file=sys.stderr)
     keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
     paths = {name: str(path) for name, path in written.paths.items()}
     answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}

@@ -174,8 +174,8 @@ def tell(
     told: Callable[[dict[str, object]], None] | None,
     last: bool = True,
 ) -> None:
-    """Report and print, or hand what would be printed to `told`. The PDF, which takes long, comes when all is said.
-    `last`: the command ends with this verdict.
+    """Report and print, or hand what would be printed to `told`. The PDF, which takes long, is written before the last
+    line, which is the exit code. `last`: the command ends with this verdict.
     """
     run_dir = run.folder
     rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
@@ -187,10 +187,12 @@ def tell(
         where = str(report) if report else None
         told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
     else:
-        print_ending(run, verdict, report, details(), last)
+        print_ending(run, verdict, report, details())
     left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
         with working("writing report.pdf"):
             left_out += acceptance.write_report(run, ("pdf",)).left_out.values()
     for why in left_out:
         click.echo(why, err=True)
+    if told is None and last:
+        click.echo(f"exit code {verdict.exit_code}")
