@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
@@ -79,14 +78,12 @@ def _list(key: str | None, as_json: bool) -> None:
         if not mine:
             continue
         console.print(Text(f"{document.key}: {document.title}", style="bold"), soft_wrap=True)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for title in ("claim", "published", "criterion", "statement"):
-            table.add_column(title, no_wrap=title in ("claim", "criterion"))
+        rows = []
         for claim in mine:
             by = claim.confirmed_by
             figure = claim.published.printed if claim.published else "no figure"
-            table.add_row(claim.id, Text(figure), by.criterion if by else "none", claim.statement)
-        console.print(table)
+            rows.append((claim.id, figure, by.criterion if by else "none", claim.statement))
+        tables.show(("claim", "published", "criterion", "statement"), rows)
         console.print()
     founding = [c for c in claims if known.document(c).founding]
     confirmed = sum(c.confirmed_by is not None for c in founding)

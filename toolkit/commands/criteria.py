@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
@@ -59,13 +58,10 @@ def _list(suite: str | None, as_json: bool) -> None:
     if as_json:
         answers.say("criteria", {"criteria": [_document(c) for c in found]})
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("criterion", "suite", "what must hold", "bound"):
-        table.add_column(title, no_wrap=title in ("criterion", "suite"))
-    for c in found:
-        table.add_row(c.id, c.suite, Text(c.statement), Text(_bound(c)))
+    tables.show(
+        ("criterion", "suite", "what must hold", "bound"), [(c.id, c.suite, c.statement, _bound(c)) for c in found]
+    )
     console = make_console()
-    console.print(table)
     measured = sum(c.no_probe is None for c in found)
     console.print(
         Text(f"{number_of(len(found), 'criterion')}; this release measures {measured} of them"), soft_wrap=True

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
@@ -36,14 +35,13 @@ def fabrics(context: click.Context, as_json: bool) -> None:
     if as_json:
         answers.say("fabrics", {"fabrics": [fabric.model_dump(mode="json") for fabric in profiles]})
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("fabric", "line rate", "link layer", "transport", "MTU", "lossless", "generation", "title"):
-        table.add_column(title, no_wrap=title != "title", justify="right" if title in ("line rate", "MTU") else "left")
+    titles = ("fabric", "line rate", "link layer", "transport", "MTU", "lossless", "generation", "title")
+    rows = []
     for f in profiles:
         lossless = "yes" if f.lossless else "no"
         rate = f"{f.line_rate_gbps:g} Gbit/s"
-        table.add_row(f.name, rate, f.link_layer, f.transport, str(f.mtu), lossless, f.generation, f.title)
-    make_console().print(table)
+        rows.append((f.name, rate, f.link_layer, f.transport, str(f.mtu), lossless, f.generation, f.title))
+    tables.show(titles, rows, right=("line rate", "MTU"))
 
 
 def _limits(bound: Bound) -> str:

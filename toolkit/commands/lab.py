@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.lab_drill import drill
 from toolkit.commands.options import json_option
@@ -337,12 +337,12 @@ def status(name: str, as_json: bool) -> None:
         )
     else:
         click.echo(f"lab '{name}', {spec.os_words}")
-        click.echo(f"{'node':10} {'group':12} {'management':15} {'fabric':15} {'link':>12}  state")
+        rows = []
         for n in nodes:
             state = "up" if n.ssh else ("no ssh" if n.running else "off")
             fault = f", fault: {n.fault}" if n.fault else ""
-            link = f"{n.rate_gbps:g} Gbit/s"
-            click.echo(f"{n.node:10} {n.group:12} {n.management:15} {n.fabric:15} {link:>12}  {state}{fault}")
+            rows.append((n.node, n.group, n.management, n.fabric, f"{n.rate_gbps:g} Gbit/s", f"{state}{fault}"))
+        tables.show(("node", "group", "management", "fabric", "link", "state"), rows, right=("link",))
     if not all(n.ssh for n in nodes):
         sys.exit(Exit.FAILED)
 
@@ -398,9 +398,8 @@ def fault_list(as_json: bool) -> None:
         rows = [{"kind": k, "nodes": f.nodes, "found_by": f.found_by, "about": f.about} for k, f in faults]
         answers.say("faults", {"faults": rows})
         return
-    click.echo(f"{'kind':16} {'nodes':12} {'found by':26} what it does")
-    for kind, one in faults:
-        click.echo(f"{kind:16} {one.nodes:12} {', '.join(one.found_by) or '-':26} {one.about}")
+    listed = [(kind, one.nodes, ", ".join(one.found_by) or "-", one.about) for kind, one in faults]
+    tables.show(("kind", "nodes", "found by", "what it does"), listed)
 
 
 @fault.command("set")

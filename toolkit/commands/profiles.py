@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
-from rich.table import Table
 from rich.text import Text
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.progress import make_console
@@ -57,14 +56,12 @@ def _list(as_json: bool) -> None:
     if as_json:
         answers.say("profiles", {"profiles": [_document(profile, criteria) for profile in found]})
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("profile", "delivery", "test", "owed", "without measurement", "title"):
-        table.add_column(title, no_wrap=title == "profile", justify="right" if title == "owed" else "left")
+    rows = []
     for profile in found:
         bare = len(_unmeasured(profile, criteria))
         row = (profile.name, profile.delivery, profile.test, str(len(profile.owed)), str(bare) if bare else "none")
-        table.add_row(*row, profile.title)
-    make_console().print(table)
+        rows.append((*row, profile.title))
+    tables.show(("profile", "delivery", "test", "owed", "without measurement", "title"), rows, right=("owed",))
 
 
 def _document(profile: Profile, criteria: Sequence[Criterion]) -> dict[str, object]:
@@ -95,14 +92,10 @@ def show(name: str, as_text: bool, as_json: bool) -> None:
     console = make_console()
     console.print(Text(f"{profile.name}: {profile.title}", style="bold"))
     console.print(Text(f"delivery {profile.delivery}, {profile.test} test, suites {', '.join(profile.suites)}"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("owed", "measured", "statement"):
-        table.add_column(title, no_wrap=title == "owed")
-    for c in criteria:
-        if c.id in profile.owed:
-            table.add_row(c.id, "yes" if c.no_probe is None else Text("no", style="yellow"), c.statement)
+    owed = [c for c in criteria if c.id in profile.owed]
+    rows = [(c.id, "yes" if c.no_probe is None else "no", c.statement) for c in owed]
     console.print()
-    console.print(table)
+    tables.show(("owed", "measured", "statement"), rows)
     console.print()
     for entry in profile.left_out:
         when = " (where the fabric has no bound)" if entry.when == "no-bound" else ""

@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-from rich.table import Table
-from rich.text import Text
 
-from toolkit import answers
+from toolkit import answers, tables
 from toolkit import runs as listing
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
-from toolkit.progress import make_console
 
 
 @command(epilog=epilogue("runs"))
@@ -38,14 +35,12 @@ def runs(as_json: bool, runs_dir: Path) -> None:
     if not found:
         click.echo(f"{runs_dir}: no run yet; toolkit validate makes one")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("run", "when (UTC)", "fabric", "outcome", "signed"):
-        table.add_column(title, no_wrap=title == "run", overflow="fold")
+    rows = []
     for row in found:
         when = (row.created or "")[:16].replace("T", " ")
         signed = ", ".join(row.signed) or "no"
-        table.add_row(row.run, when, Text(row.fabric or ""), Text(row.said), Text("" if row.fault else signed))
-    make_console().print(table)
+        rows.append((row.run, when, row.fabric or "", row.said, "" if row.fault else signed))
+    tables.show(("run", "when (UTC)", "fabric", "outcome", "signed"), rows)
     for row in found:
         if row.fault:
             click.echo(f"{row.run}: {row.fault}", err=True)
