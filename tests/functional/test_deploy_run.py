@@ -184,7 +184,7 @@ def test_a_failing_node_ends_with_1_and_ansibles_own_words_and_is_on_record(tmp_
     assert done.returncode == 1
     one, two = done.stdout.splitlines()
     assert one.startswith("one  FAILED at Do what this test wants: ")
-    assert "non-zero return code: disk on fire. Next: correct that, then: toolkit deploy -i " in one
+    assert "return code: disk on fire. Next: correct that, then: toolkit deploy -i " in one
     assert two == "two  ok: changed base 1"
     assert "Traceback" not in done.stderr
     (recorded,) = site.record()

@@ -131,6 +131,13 @@ def test_a_loops_failure_is_told_by_the_item_that_failed() -> None:
     assert failure.message == "non-zero return code: E: no such disk"
 
 
+def test_ansibles_sentence_ends_where_the_words_of_the_program_follow() -> None:
+    """From ansible-core 2.20 on its messages have full stops."""
+    words = "The command exited with a non-zero return code."
+    assert message({"msg": words}) == words
+    assert message({"msg": words, "stderr": "E: no disk"}) == f"{words.rstrip('.')}: E: no disk"
+
+
 def test_a_message_is_one_line_of_bounded_length() -> None:
     assert message({"msg": "a\n  b"}) == "a b"
     assert message({"censored": "the output has been hidden"}) == "the output has been hidden"

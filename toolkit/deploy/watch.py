@@ -194,7 +194,7 @@ def message(result: Mapping[str, Any]) -> str:
         said = str(result.get(key) or "").strip()
         if said and said not in words[0]:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
-            words.append("; ".join(lines[-2:]))
+            words = [words[0].rstrip(". "), "; ".join(lines[-2:])]
             break
     return _whole(" ".join(": ".join(words).split()))
 
