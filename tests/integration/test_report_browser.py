@@ -160,6 +160,7 @@ def test_columns_sort_by_number_and_back_with_the_keyboard(browser: Browser, rep
     )
     values = f"[...{table}.tBodies[0].rows].map(r => parseFloat(r.cells[1].textContent))"
     before = browser.evaluate(values)
+    browser.evaluate("document.querySelectorAll('.annex > details').forEach(d => d.open = true)")
     browser.evaluate(f"{table}.tHead.rows[0].cells[1].querySelector('button').focus()")
 
     def press() -> Any:
