@@ -18,7 +18,7 @@ import click
 
 from toolkit import loudness
 from toolkit.errors import or_nearest
-from toolkit.exits import ANY, MEANINGS, brief
+from toolkit.exits import brief, meanings_of
 
 HELP_NAMES = ["-h", "--help"]
 WIDEST = 80
@@ -202,12 +202,16 @@ class _Common(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The exit codes: in a few words where the rest of the help is elsewhere."""
         name = " ".join(ctx.command_path.split()[1:])
-        if not self.folded(ctx) or name not in MEANINGS:
+        folded = self.folded(ctx)
+        if isinstance(self, click.Group) or (self.epilog and not folded):
             super().format_epilog(ctx, formatter)
-            return
-        formatter.write_paragraph()
-        formatter.write_text(brief({**MEANINGS[name], **ANY}))
-        formatter.write_text(_LONGER.format(ctx.command_path))
+        else:
+            formatter.write_paragraph()
+            formatter.write_text(brief(meanings_of(name)))
+        if folded:
+            if isinstance(self, click.Group):
+                formatter.write_paragraph()
+            formatter.write_text(_LONGER.format(ctx.command_path))
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Read the command line."""

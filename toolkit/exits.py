@@ -27,6 +27,7 @@ _INTERRUPTED = "interrupted"
 _FIRST = re.compile(r"[;,:]| \(|, which")
 #: What every command can end with, whatever else its codes mean.
 ANY = {Exit.INTERNAL: "an error of the toolkit itself, independent of what was to be done or judged"}
+_OTHERS = {Exit.OK: "done", Exit.USAGE: _USAGE, Exit.INTERRUPTED: _INTERRUPTED}
 #: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {
@@ -170,6 +171,13 @@ def epilogue(command: str) -> str:
     """The last paragraph of `toolkit COMMAND --help`."""
     meanings = {**MEANINGS[command], **ANY}
     return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in sorted(meanings.items())) + "."
+
+
+def meanings_of(command: str) -> dict[Exit, str]:
+    """What a command ends with, as `lease request`: its own codes, those of its group, or those of any command."""
+    words = command.split()
+    known = (MEANINGS.get(" ".join(words[:n])) for n in range(len(words), 0, -1))
+    return {**next((found for found in known if found), _OTHERS), **ANY}
 
 
 def brief(meanings: Mapping[Exit, str]) -> str:

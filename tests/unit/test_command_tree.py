@@ -225,6 +225,15 @@ def test_options_of_a_program_that_is_run_are_its_own() -> None:
         assert path in ("deploy", "teardown") or settings.get("allow_interspersed_args") is False, path
 
 
+@pytest.mark.parametrize("path", LEAVES)
+def test_every_command_tells_what_it_ends_with(path: str) -> None:
+    told = " ".join(helped(path).split("Exit codes:")[1].split())
+    assert {0, 2, 70} <= {*map(int, re.findall(r"(?:^|; )(\d+) ", told))}
+    parent = path.rpartition(" ")[0]
+    if path not in MEANINGS and parent in MEANINGS:
+        assert all(f"{int(code)} " in told for code in MEANINGS[parent])
+
+
 def test_one_thing_has_one_word() -> None:
     """What would be done is `--dry-run` everywhere, a time is `--time`, the runs are in `--runs-dir`."""
     options = {name for path in PATHS for p in tree()[path].params if isinstance(p, click.Option) for name in p.opts}
