@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tools.docsite import links, navigation, sources
 from tools.docsite.__main__ import check
@@ -107,6 +108,20 @@ def test_a_link_inside_the_words_of_another_is_found_too() -> None:
         Link(1, "![p](a.png)", "b.md", False),
         Link(1, "p", "a.png", True),
     ]
+
+
+def test_the_configuration_is_one_that_each_builder_takes_and_asks_for_nothing_outside() -> None:
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))  # no tags that a linter cannot read
+    assert config["plugins"] == ["search", "offline"]
+    assert config["theme"]["name"] == "material"
+    assert config["theme"]["font"] is False
+    assert config["use_directory_urls"] is False
+    (shim,) = config["extra"]["polyfills"]  # a name with iframe-worker in it keeps builders from adding an address
+    assert "iframe-worker" in shim
+    for name in (shim, *config["extra_css"]):
+        assert (ROOT / "docs" / name).is_file()
+    assert "Permission is hereby granted" in (ROOT / "docs/assets/iframe-worker.LICENSE.txt").read_text("utf-8")
+    assert not re.search(r"https?://", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
 
 
 def test_a_page_without_a_place_in_the_navigation_and_a_place_without_a_page_are_named(tmp_path: Path) -> None:
