@@ -205,8 +205,8 @@ def system(documents: RunDocuments) -> System:
         found[name] = {key: shown[name].component(key, text) for key, text in found[name].items()}
     devices, virtual = emulated_devices(documents), {n.name for n in nodes if n.virtual}
     for name, facts in found.items():
-        facts |= {key: _with_emulated(facts[key], key, devices.get(name)) for key in ("gpu_model", "driver")}
-        if name in virtual:
+        facts |= {k: _with_emulated(facts[k], k, devices.get(name)) for k in ("gpu_model", "driver") if k in facts}
+        if name in virtual and "fabric_ports" in facts:
             facts["fabric_ports"] = _by_driver(facts["fabric_ports"], documents.topology.lab_link)
     materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
     odd = {(name, c.key) for by_node in (materials, stack) for name, parts in by_node.items() for c in parts if c.odd}

@@ -12,13 +12,14 @@ from typing import Any
 
 from validation.model import SignOff
 from validation.report.criteria import tally
+from validation.report.delivered import Delivered, delivered
 from validation.report.documents import RunDocuments
 from validation.report.pages import environment
 from validation.report.pdf import pdf_bytes
 from validation.report.pdf_record import record_of
 from validation.report.render import css_string
 from validation.report.summary import verdict_of
-from validation.signing.machines import delivered
+from validation.report.words import front_words
 from validation.signing.statement import WORDS, Statement, certificate_names, file_name
 
 TITLES: dict[SignOff, str] = {
@@ -70,7 +71,7 @@ def certificate_html(documents: RunDocuments, statements: Sequence[Statement]) -
 def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str, Any]:
     verdict, last = verdict_of(documents), statements[-1]
     counts, customer = tally(verdict.criteria), documents.customer
-    machines = delivered(documents)
+    machines = delivered(documents, front_words("en"))
     files = [file_name(number, one.name) for number, one in enumerate(statements, 1)]
     each = _NAMES // min(len(statements), _SIGNERS)
     signers = [replace(one, name=_short(one.name, each), company=_short(one.company, each)) for one in statements]
@@ -91,8 +92,8 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         total=len(verdict.criteria),
         rules=f"{_short(documents.rules.words, _LINE)} (sha256 {documents.rules.sha256})",
         toolkit=last.toolkit,
-        machines=[(_short(one.words, _MACHINE), _short(one.serial_words, _LINE)) for one in machines[:_MACHINES]],
-        machines_more=sum(len(one.nodes) for one in machines[_MACHINES:]),
+        machines=[(_short(_machines(one), _MACHINE), _short(one.serials, _LINE)) for one in machines[:_MACHINES]],
+        machines_more=max(0, len(machines) - _MACHINES),
         signers=list(enumerate(signers, 1))[-_SIGNERS:],
         signers_more=max(0, len(signers) - _SIGNERS),
         manifest_sha256=last.manifest_sha256,
@@ -100,6 +101,13 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         statement=files[-1],
         later=len(statements) > 1,
     )
+
+
+def _machines(one: Delivered) -> str:
+    """A line of page one of the report, without the marks of its columns."""
+    parts = ", ".join(part for part in (one.model, one.gpus, one.adapter) if part)
+    said = " (declared, not found out)" if one.declared else ""
+    return f"{one.what}{f': {parts}' if parts else ''}{said}: {one.nodes}"
 
 
 def _short(text: str, most: int) -> str:
