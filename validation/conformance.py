@@ -58,9 +58,12 @@ class ClaimLine(Model):
 
 
 class Conformance(Model):
-    """All claims of the founding documents, in their order. `rehearsal`: nothing of the run can be confirmed."""
+    """All claims of the founding documents, in their order. `rehearsal`: nothing of the run can be confirmed;
+    `constructed`: for its data were made up.
+    """
 
     rehearsal: bool
+    constructed: bool = False
     claims: tuple[ClaimLine, ...]
 
     @property
@@ -82,7 +85,7 @@ def conformance(verdict: VerdictDoc, reference: Reference, topology: Topology, p
     planned = {m.id: m for m in plan.measurements}
     site = _Site(verdict, reference, topology, criteria, planned, rehearsal)
     lines = tuple(site.line(claim) for claim in reference.claims.values() if reference.document(claim).founding)
-    return Conformance(rehearsal=rehearsal, claims=lines)
+    return Conformance(rehearsal=rehearsal, constructed=verdict.sign_off == "CONSTRUCTED EXAMPLE", claims=lines)
 
 
 def is_machine(machine: Machine, node: Node) -> bool:

@@ -111,7 +111,7 @@ def test_only_an_acceptance_is_called_one(made: tuple[Path, Path, Path]) -> None
         accepted = sign_off == "ACCEPTED"
         assert ("CERTIFICATE OF ACCEPTANCE" in page) == accepted
         assert (f'content: "{title}  ·  NOT AN ACCEPTANCE"' in page) == (not accepted), "the mark of every page"
-        assert f'<body class="{sign_off.lower()}">' in page
+        assert f'<body class="{sign_off.lower().replace(" ", "-")}">' in page
         assert WORDS[sign_off] in page
     green = {line for line in page.splitlines() if "#175c4c" in line}
     assert green == {"body.accepted { --tone: #175c4c; }"}

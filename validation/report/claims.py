@@ -67,6 +67,9 @@ def sentence(found: Conformance) -> str:
     """How many claims of the reference architecture are confirmed, missed and not measured here."""
     counts, here = found.counts, found.here
     rest = f"{counts['not-measured']} not measured here; {counts['elsewhere']} more are of other fabrics or machines."
+    if found.constructed:
+        words = f"A constructed example confirms no claim: of {here} claims that are of this site"
+        return f"{words} {counts['rehearsed']} are in the example, {rest}"
     if found.rehearsal:
         words = f"A rehearsal confirms no claim: of {here} claims of the reference architecture that are of this site"
         return f"{words} {counts['rehearsed']} rehearsed, {rest}"
@@ -78,7 +81,8 @@ def on_front(found: Conformance, words: FrontWords) -> tuple[str, str, str]:
     """What page one says of it: label, how many are confirmed, and the rest."""
     counts, labels = found.counts, words.labels
     numbers = {state.replace("-", "_"): count for state, count in counts.items()}
-    note = labels["claims_rehearsed" if found.rehearsal else "claims_note"]
+    kind = "example" if found.constructed else "rehearsed" if found.rehearsal else "note"
+    note = labels[f"claims_{kind}"]
     return (
         labels["claims"],
         labels["claims_confirmed"].format(here=found.here, **numbers),

@@ -149,14 +149,19 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], fou
         delivered_title=labels[_title_of_delivered(documents, rehearsal)],
         network=network(documents, words),
         signers=_signers(verdict, customer.customer, words),
-        sign_note=labels["sign_note_rehearsal" if rehearsal else "sign_note"],
+        sign_note=labels[f"sign_note{_kind(documents, rehearsal)}"],
     )
 
 
 def _title_of_delivered(documents: RunDocuments, rehearsal: bool) -> str:
     if documents.topology.here is not None:
         return "delivered_here"
-    return "delivered_rehearsal" if rehearsal else "delivered"
+    return f"delivered{_kind(documents, rehearsal)}"
+
+
+def _kind(documents: RunDocuments, rehearsal: bool) -> str:
+    """The end of the names of words that an example and a rehearsal have of their own."""
+    return "_example" if documents.constructed else "_rehearsal" if rehearsal else ""
 
 
 def _signers(verdict: VerdictDoc, customer: str | None, words: FrontWords) -> tuple[str, ...]:
