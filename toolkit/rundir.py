@@ -44,6 +44,7 @@ SUPERSEDED = "superseded"
 REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
 LOCK = ".lock"
 _ROOM = "make room or choose another --runs-dir"
+_PLACE = "make room, or name a place in a folder that exists"
 
 
 def stamp(moment: datetime) -> str:
@@ -53,7 +54,7 @@ def stamp(moment: datetime) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing. ConfigError when the disk refuses."""
-    replace(path, text.encode(), _ROOM)
+    replace(path, text.encode(), _PLACE)
 
 
 def write_document(path: Path, document: BaseModel) -> None:
