@@ -153,7 +153,8 @@ def test_every_fault_names_criteria_that_there_are() -> None:
 
 def test_the_list_has_every_fault_with_who_finds_it() -> None:
     command = [sys.executable, "-m", "toolkit", "lab", "fault", "list"]
-    plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    wide = {key: value for key, value in os.environ.items() if key != "COLUMNS"}  # a line for each row
+    plain = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=wide).stdout.splitlines()
     listed = json.loads(subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, check=True).stdout)
     assert [row["kind"] for row in listed["faults"]] == list(faults.FAULTS) == [line.split()[0] for line in plain[1:]]
     assert any(line.split()[:4] == ["nvlink-missing", "GPU", "servers", "pf.nvlink"] for line in plain)

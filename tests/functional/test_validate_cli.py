@@ -384,7 +384,7 @@ def test_a_damaged_run_is_refused_with_file_and_line(run: Path) -> None:
 
 
 def test_fabrics_lists_and_explains(tmp_path: Path) -> None:
-    listed = json.loads(toolkit(tmp_path, "fabrics", "--json").stdout)
+    listed = json.loads(toolkit(tmp_path, "fabrics", "--json").stdout)["fabrics"]
     assert {"tcp10", "roce40", "ib-edr"} <= {fabric["name"] for fabric in listed}
     shown = toolkit(tmp_path, "fabrics", "show", "roce40")
     assert shown.returncode == 0
