@@ -197,7 +197,7 @@ def test_peers_are_nodes_where_measuring_disturbs_nobody():
     assert [n.name for n in checks.peers_of(servers, "gpu3", (), busy)] == ["gpu2"]
     with pytest.raises(UsageFault, match="no peer for gpu3"):
         checks.peers_of(servers, "gpu3", (), {"gpu1": [1], "gpu2": [1]})
-    with pytest.raises(UsageFault, match="--peers gpu1: 1 leases or jobs run there"):
+    with pytest.raises(UsageFault, match="--peers gpu1: 1 lease or jobs run there"):
         checks.peers_of(servers, "gpu3", ["gpu1"], busy)
     with pytest.raises(UsageFault, match="--peers gpu3: not another node"):
         checks.peers_of(servers, "gpu3", ["gpu3"], busy)
