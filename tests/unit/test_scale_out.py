@@ -93,7 +93,7 @@ def outcome(m: Measurement, what: str) -> Result | None:
 )
 def test_what_was_not_measured_says_why_in_its_place(bare: RunDocuments, what: str, words: str) -> None:
     documents = added(bare, [(m, outcome(m, what)) for m in jobs(models="resnet50")])
-    text = re.sub(r"<[^>]+>", " ", fill(view(documents)).partition('<h2 id="scale-out">')[2].partition("<h2")[0])
+    text = re.sub(r"<[^>]+>", " ", fill(view(documents)).partition('<h3 id="scale-out">')[2].partition("<h3")[0])
     row = next(
         part
         for part in re.split(r"(?=ResNet-50|VGG|Inception|GoogLeNet|AlexNet)", text)
@@ -103,10 +103,12 @@ def test_what_was_not_measured_says_why_in_its_place(bare: RunDocuments, what: s
     assert "not measured" in row
 
 
-def test_it_is_a_page_of_its_own_and_in_the_contents(bare: RunDocuments) -> None:
+def test_it_has_a_heading_of_its_own_in_the_annex_of_figures(bare: RunDocuments) -> None:
     html = fill(view(bare), printed=True)
-    assert '<section aria-labelledby="scale-out" class="new-page">' in html
-    assert 'href="#scale-out"' in html
+    annex = html.partition('<section class="annex" aria-labelledby="figures">')[2]
+    annex = annex.partition('<section class="annex"')[0]
+    assert '<section aria-labelledby="scale-out">' in annex
+    assert 'href="#figures"' in html
     found = page(bare)
     assert found.figure.svg is None
     assert str(found.figure.empty).startswith("Not measured: ")

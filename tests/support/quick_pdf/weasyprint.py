@@ -17,6 +17,7 @@ class urls:
 class HTML:
     def __init__(self, string: str, base_url: str | None, url_fetcher: urls.URLFetcher) -> None:
         self.digest = hashlib.sha256(string.encode()).hexdigest()
+        self.certificate = 'id="criteria"' not in string
 
     def write_pdf(self, pdf_tags: bool) -> bytes:
         return f"%PDF-1.7\n% stand-in of {self.digest}\n%%EOF\n".encode()
