@@ -163,6 +163,7 @@ class _Common(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its own, then those that all commands have."""
+        ctx.help_option_names = list(HELP_NAMES)  # click keeps the option of the context that asks first
         params = super().get_params(ctx)
         own = len(self.params)
         return [*params[:own], *_COMMON, *([] if self.front is None else [_HELP_ALL]), *params[own:]]

@@ -402,3 +402,12 @@ def test_another_number_is_another_node_and_no_misspelling() -> None:
     assert or_nearest("gpu3", ["gpu1", "gpu2"], numbered=True) == "there are: gpu1, gpu2"
     assert or_nearest("h100", ["v100"], "it has v100", numbered=True) == "it has v100"
     assert or_nearest("gup2", ["gpu1", "gpu2"], numbered=True) == "did you mean gpu2?"
+
+
+def test_the_short_help_stays_where_something_else_looked_at_the_command_first() -> None:
+    """Click keeps the help option of the first context that asks, and a context by hand has --help only."""
+    one = Command("one", callback=lambda: None)
+    one.get_params(click.Context(one))
+    done = CliRunner().invoke(one, ["-h"])
+    assert done.exit_code == 0, done.output
+    assert "-h, --help" in done.output

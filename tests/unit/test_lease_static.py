@@ -32,11 +32,13 @@ def test_the_server_counts_the_part_and_what_it_rounded_is_printed(monkeypatch: 
 
     monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: name)
     monkeypatch.setattr(lease_static, "_ssh", ssh)
-    printed = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1.0)
+    granted = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1.0)
     wanted = json.loads(sent[f"sudo -n {lease_static.PROGRAM} start"])
     assert (wanted["part"], wanted["count"], wanted["clients"]) == ("1/3", 1, ["10.0.0.2"])
-    assert printed.splitlines()[0].startswith("lease gpu1-s1: 1 x 0.329 GPU until ")
-    assert printed.splitlines()[1] == "you get 46"
+    lines = granted.words.splitlines()
+    assert lines[0].startswith("lease gpu1-s1: 1 x 0.329 GPU until ")
+    assert (lines[1], granted.until) == ("you get 46", None)
+    assert (granted.data["lease"], granted.data["note"]) == ("gpu1-s1", "you get 46")
     (kept,) = (text for words, text in sent.items() if "install -m 0400" in words)
     assert json.loads(kept) == {"job": "s1", "deadline": None, "token": "t"}
 

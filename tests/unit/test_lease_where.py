@@ -279,7 +279,9 @@ def test_a_part_that_nothing_holds_is_for_users_alone_whom_the_policy_trusts_wit
 ) -> None:
     host.serve(native_jobs=["research"])
     assert prolog(host, monkeypatch, "shard:v100:70(IDX:2)", account="research") == 0
-    assert host.endpoint(41)["notes"][0].startswith("nothing holds the program to its part: the pool's policy trusts")
+    assert host.endpoint(41)["notes"][0].startswith(
+        "its part is not enforced for the program: the pool's policy trusts"
+    )
     assert host.fence.users == {2: {os.getuid() or 1001}}
 
 
