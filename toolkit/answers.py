@@ -7,6 +7,7 @@ on stderr and an exit code. Standard library and click only: machines of the poo
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import click
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
 
 
@@ -29,18 +31,29 @@ def schema_of(name: str) -> str:
 def text(name: str, fields: Mapping[str, Any]) -> str:
     """The answer as it is printed."""
     mine = {"schema": schema_of(name)}
-    return json.dumps({**mine, **{key: _plain(value) for key, value in fields.items()}, **mine}, indent=2)
+    said = {**mine, **_plain(fields), **mine}
+    return json.dumps(said, indent=2, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
-    """The value with every time in one form, in UTC and with a Z, and what is a path as its text."""
+    """The value as every reader of JSON takes it: each time in one form, in UTC and with a Z; a path as its text; a
+    number that is none as null; a byte of a name that is no UTF-8, which a strict reader refuses, as `\\xff`.
+    """
     if isinstance(value, str):
-        return f"{value[:-6]}Z" if _TIME.fullmatch(value) else value
+        text = value if value.isascii() else _NO_TEXT.sub(_written, value)
+        return f"{text[:-6]}Z" if _TIME.fullmatch(text) else text
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {_plain(str(key)): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in value]
-    return str(value) if isinstance(value, os.PathLike) else value
+    return _plain(str(value)) if isinstance(value, os.PathLike) else value
+
+
+def _written(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def say(name: str, fields: Mapping[str, Any]) -> None:

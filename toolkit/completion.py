@@ -27,7 +27,12 @@ _RULES = Path(__file__).resolve().parents[1] / "validation"
 _ID = re.compile(r"^\s*- id: ([\w.-]+)", re.MULTILINE)
 _HOST = re.compile(r"^\s+([A-Za-z0-9][\w.-]*):\s*(?:\{.*|$)")
 _SLURM_S = 2.0
-_UNREADABLE = (OSError, ValueError, LookupError, TypeError, ImportError, subprocess.SubprocessError)
+_PLAIN = re.compile(r"\w[\w.@%+=-]*")
+"""What is offered: shells put an answer into the command line as it is, and would run `$(...)` or expand `*` in it."""
+_UNREADABLE = (
+    *(OSError, ValueError, LookupError, TypeError, ImportError, AttributeError, RecursionError),
+    subprocess.SubprocessError,
+)
 
 Names = Callable[[click.Context], Iterable[str]]
 
@@ -79,7 +84,8 @@ def _jobs(ctx: click.Context) -> list[str]:
     named = [str(name) for name in ctx.params.get("names") or ()]
     found = named or _runs(ctx)[:1]
     run = Path(ctx.params.get("runs_dir") or "runs") / found[0]
-    plan = json.loads((run if run.is_dir() else Path(found[0])).joinpath("plan.json").read_text("utf-8"))
+    file = (run if run.is_dir() else Path(found[0])) / "plan.json"
+    plan = json.loads(file.read_text("utf-8")) if file.is_file() else {"measurements": []}  # a pipe would never end
     return [m["id"] for m in plan["measurements"] if m["kind"] == "training-short"]
 
 
@@ -224,7 +230,8 @@ class _Values:
         with contextlib.suppress(*_UNREADABLE):
             known = list(names(ctx))
         taken = before.split(",")
-        return [CompletionItem(f"{before}{comma}{n}") for n in known if n.startswith(last) and n not in taken]
+        fit = [n for n in known if n.startswith(last) and n not in taken and _PLAIN.fullmatch(n)]
+        return [CompletionItem(f"{before}{comma}{n}") for n in fit]
 
 
 def register() -> None:

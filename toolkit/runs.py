@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from toolkit import rundir
 from validation import bounded
 from validation.errors import ToolkitError
-from validation.runfiles import VERDICT, RunFiles
+from validation.runfiles import RUN, VERDICT, RunFiles
 from validation.signing import SIGNATURES
 from validation.signing.statement import read_statement
 
@@ -57,13 +58,16 @@ def _row(folder: Path) -> Row:
         info = RunFiles(folder).info
         verdict = _verdict(folder / VERDICT)
         signed = tuple(_signers(folder / SIGNATURES))
+        created = _utc(info.created, folder / RUN)
+    except RecursionError:
+        return Row(folder.name, folder, fault=f"{folder / VERDICT}: is nested too deeply")
     except (ToolkitError, OSError, ValueError) as fault:
         return Row(folder.name, folder, fault=" ".join(str(fault).split()))
     failed = tuple(str(c["id"]) for c in verdict.get("criteria", ()) if c.get("verdict") == "fail")
     return Row(
         run=folder.name,
         folder=folder,
-        created=info.created,
+        created=created,
         site=info.site,
         fabric=info.fabric,
         sign_off=verdict.get("sign_off"),
@@ -77,7 +81,7 @@ def _verdict(path: Path) -> dict[str, Any]:
     """verdict.json, of which no more is asked than what is listed; empty where the run was not judged."""
     if not path.exists():
         return {}
-    found = json.loads(bounded.read_file(path))
+    found = json.loads(_regular(path), parse_int=float)  # Python's own int refuses thousands of digits
     criteria = found.get("criteria") if isinstance(found, dict) else None
     whole = isinstance(criteria, list) and all(isinstance(c, dict) and "id" in c for c in criteria)
     if not whole or not all(isinstance(found.get(key), str) for key in ("sign_off", "outcome")):
@@ -85,12 +89,28 @@ def _verdict(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
+def _utc(text: str, path: Path) -> str:
+    """A time of a document, in UTC; ValueError where it is none."""
+    try:
+        found = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"{path}: created: {text[:40]!r} is no time") from None
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).astimezone(timezone.utc).isoformat()
+
+
+def _regular(path: Path) -> bytes:
+    """A file's content; ValueError for what is none: to read a pipe would never end."""
+    if not path.is_file():
+        raise ValueError(f"{path}: is no file")
+    return bounded.read_file(path)
+
+
 def _signers(folder: Path) -> list[str]:
     names = []
     for signature in sorted(folder.glob("*.sig")):
         path = signature.with_suffix("")
         try:
-            names.append(read_statement(bounded.read_file(path).decode(), str(path)).name)
+            names.append(read_statement(_regular(path).decode(), str(path)).name)
         except (ToolkitError, OSError, ValueError):
             names.append(f"{path.name} (unreadable)")
     return names

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 import click
 
 from toolkit.streams import columns
+from validation.visible import visible
 
 GAP = 2
 LEAST = 28
@@ -23,7 +24,8 @@ def lines(
     titles: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, right: Collection[str] = ()
 ) -> list[str]:
     """The table in lines of at most `width` columns (None: as long as they are); `right`: columns of numbers."""
-    cells = [list(titles), *(list(row) for row in rows)]
+    rows = [[visible(cell) for cell in row] for row in rows]  # a line break in a name would make a row of its own
+    cells = [list(titles), *rows]
     widths = [max(len(row[at]) for row in cells) for at in range(len(titles))]
     before = sum(widths[:-1]) + GAP * (len(widths) - 1)
     if width is None or before + widths[-1] <= width:

@@ -11,6 +11,7 @@ from toolkit import runs as listing
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
+from validation.visible import visible
 
 
 @command(epilog=epilogue("runs"))
@@ -43,7 +44,7 @@ def runs(as_json: bool, runs_dir: Path) -> None:
     tables.show(("run", "when (UTC)", "fabric", "outcome", "signed"), rows)
     for row in found:
         if row.fault:
-            click.echo(f"{row.run}: {row.fault}", err=True)
+            click.echo(f"{visible(row.run)}: {visible(row.fault)}", err=True)
 
 
 def _document(row: listing.Row) -> dict[str, object]:
