@@ -15,6 +15,8 @@ from validation.model_base import Model
 from validation.project import ROOT
 
 PLUGIN = "elastic_ai.toolkit.lab"  # plugins/inventory/lab.py
+_OF_A_LAB = {"hosts.yml", "group_vars"}
+"""What a folder that lists a lab may have; from any other file Ansible would read hosts, or another address of one."""
 _RULES = re.compile(r"^plugin:\s*[\"']?elastic_ai\.toolkit\.rails\b", re.MULTILINE)
 _NAMED = re.compile(rf"^plugin:\s*[\"']?{re.escape(PLUGIN)}\b", re.MULTILINE)
 
@@ -50,8 +52,10 @@ def listed_lab(inventory: Path) -> str | None:
 
 
 def is_of_a_lab(inventory: Path) -> bool:
-    """Whether an inventory lists a lab, or is the one that a lab itself has while it is up."""
-    return listed_lab(inventory) is not None or inventory.resolve().is_relative_to((state_root() / "labs").resolve())
+    """Whether an inventory lists a lab and nothing beside it, or is the one that a lab itself has while it is up."""
+    if listed_lab(inventory) is not None:
+        return not inventory.is_dir() or {path.name for path in inventory.iterdir()} <= _OF_A_LAB
+    return inventory.resolve().is_relative_to((state_root() / "labs").resolve())
 
 
 def refuse_absent_lab(inventory: Path) -> None:

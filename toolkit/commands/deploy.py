@@ -78,7 +78,7 @@ def deploy(
     toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
     """
-    refuse_questions(ansible_options)
+    refuse_options(ansible_options)
     site = project.file("site.yml", ROOT)
     # Made absolute, so that the command that is offered for going on works from any folder.
     options = (check, ansible_options, skip_unfit)
@@ -86,8 +86,13 @@ def deploy(
     carry_out(job, as_json)
 
 
-def refuse_questions(ansible_options: Sequence[str]) -> None:
-    """UsageFault for what Ansible would ask at a terminal that it does not have."""
+def refuse_options(ansible_options: Sequence[str]) -> None:
+    """UsageFault for what Ansible would ask at a terminal that it does not have, and for a second inventory: consent
+    and record are those of the first.
+    """
+    option = running.second_inventory(ansible_options)
+    if option:
+        raise UsageFault(f"{option}: give the inventory before the --, as -i INVENTORY; nothing was changed")
     option = running.asks(ansible_options)
     if option:
         raise UsageFault(f"{option}: Ansible cannot ask for a password here; give it in a file")

@@ -260,7 +260,7 @@ def _summary(outcome: Any) -> str:
 
 def _somebody() -> bool:
     """Whether there is anybody to ask."""
-    return sys.stdin.isatty()
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _confirm(keys: Sequence[HostKey], file: str, accept: bool) -> bool:

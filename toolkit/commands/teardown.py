@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit.command_class import command
-from toolkit.commands.deploy import carry_out, found_inventory, refuse_questions
+from toolkit.commands.deploy import carry_out, found_inventory, refuse_options
 from toolkit.deploy import running
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
@@ -62,7 +62,7 @@ def teardown(
     toolkit teardown -i inventories/site             asks first; --yes does not
     toolkit teardown -i inventories/site --limit gpu3 --yes
     """
-    refuse_questions(ansible_options)
+    refuse_options(ansible_options)
     playbook, found = project.file(PLAYBOOK, ROOT), found_inventory(inventory)
     if not check and not yes and not is_of_a_lab(found):
         _ask(found, limit)
@@ -75,10 +75,14 @@ def teardown(
 def _ask(inventory: Path, limit: str | None) -> None:
     """The consent of whoever sits at the terminal. UsageFault where nobody does, Abort where it is refused."""
     nodes = limit or "all nodes"
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageFault(
             f"{inventory}: is a real site, and nobody can be asked here; nothing was changed. "
             "Give --yes, or --dry-run to see what would change"
         )
     click.echo(f"This takes back what toolkit deploy did on {nodes} of {inventory}.", err=True)
-    click.confirm("Go on?", abort=True, err=True)
+    try:
+        click.confirm("Go on?", abort=True, err=True)
+    except click.Abort:
+        click.echo("nothing was changed", err=True)
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Literal
@@ -26,6 +28,8 @@ _TICK_S = 0.3  # how often ansible-runner asks whether to go on
 _GRACE_S = (
     15  # Ansible waits for its workers after an interrupt; each of the steps from INT over TERM to KILL takes this
 )
+_FLAGS = "[bCDhv]"
+"""Short options of ansible-playbook that take no value, so that others may stand behind them in one word."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -209,7 +213,15 @@ def environment(path: str, config: Path) -> dict[str, str]:
 
 def asks(arguments: Sequence[str]) -> str | None:
     """The option among `arguments` with which Ansible would ask for a password, which nobody could answer here."""
-    for word in arguments:
-        if word.startswith("--ask-") or word in ("-k", "-K", "-J"):
+    for word, after in zip_longest(arguments, arguments[1:], fillvalue=""):
+        if word.startswith("--ask") or re.match(rf"-{_FLAGS}*[kKJ]", word):
             return word
+        prompt = (word.partition("=")[2] or after).rpartition("@")[2]
+        if word.startswith("--vault-i") and prompt == "prompt":
+            return f"{word} {after}".strip() if "=" not in word else word
     return None
+
+
+def second_inventory(arguments: Sequence[str]) -> str | None:
+    """The option among `arguments` that names an inventory beside the command's own."""
+    return next((word for word in arguments if re.match(rf"--inv|-{_FLAGS}*i", word)), None)
