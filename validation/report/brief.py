@@ -36,6 +36,7 @@ class WorstLink:
     share: str
     failed: bool
     criterion: str
+    op: str = ""
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -80,6 +81,7 @@ def worst_link(documents: RunDocuments) -> WorstLink | None:
         share=f"{quantity(worst.value / rate, 'ratio', 3)} of {quantity(rate, 'Gbit/s')}",
         failed=worst.verdict == "fail",
         criterion=wanted,
+        op=worst.about.op,
     )
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from validation.facts import GpuHealthFacts, NodeFacts
 from validation.model import Node
 from validation.report.documents import RunDocuments
-from validation.report.numbers import many
+from validation.report.numbers import many, quantity
 from validation.report.words import FrontWords
 
 TIMES = "\u00d7"
-_MOST_LINES, _MOST_SERIALS = 5, 8
+_MOST_LINES, _MOST_SERIALS, _MOST_SERIAL_LINES = 5, 8, 2
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,9 @@ def delivered(documents: RunDocuments, words: FrontWords) -> tuple[Delivered, ..
         groups.setdefault(_alike(node, facts.get(node.name), words), []).append(node)
     ordered = sorted(groups.items(), key=lambda item: (-max(n.gpus for n in item[1]), not item[0].gpus))
     lines = [_line(alike, nodes, serials, words) for alike, nodes in ordered[:_MOST_LINES]]
+    if sum(bool(line.serials) for line in lines) > _MOST_SERIAL_LINES:
+        known = [[s for node in nodes for s in serials.get(node.name, ())] for _, nodes in ordered[:_MOST_LINES]]
+        lines = [replace(line, serials=_number(serial, words)) for line, serial in zip(lines, known, strict=True)]
     rest = [node for _, nodes in ordered[_MOST_LINES:] for node in nodes]
     if rest:
         what = words.labels["further"].format(nodes=words.count(len(rest), "node"))
@@ -130,8 +133,12 @@ def _serials(known: list[str], words: FrontWords) -> str:
     if not known:
         return ""
     if len(known) > _MOST_SERIALS:
-        return words.labels["serials_many"].format(n=len(known))
+        return _number(known, words)
     return f"{words.labels['serials']}: {', '.join(known)}"
+
+
+def _number(known: list[str], words: FrontWords) -> str:
+    return words.labels["serials_many"].format(n=len(known)) if known else ""
 
 
 def network(documents: RunDocuments, words: FrontWords) -> str:
@@ -140,7 +147,7 @@ def network(documents: RunDocuments, words: FrontWords) -> str:
     if documents.topology.here is not None:
         return labels["no_network"]
     if link is not None:
-        return labels["lab_network"]
+        return labels["lab_network"].format(rate=quantity(link.rate_gbps, "Gbit/s"))
     leaves = sorted({port.leaf for node in documents.topology.nodes for port in node.ports if port.leaf})
     if leaves:
         return labels["switches"].format(names=many(leaves, 6))

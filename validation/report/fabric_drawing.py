@@ -62,7 +62,7 @@ def fabric_figure(documents: RunDocuments, worst: WorstLink | None = None) -> Fi
     bar = f"{documents.fabric.title}: {what} {quantity(rate, 'Gbit/s')}"
     if documents.topology.here is not None:
         bar = f"{documents.fabric.title}: no network is under test"
-    svg = _squares(nodes, suspects, bar) if large else _boxes(nodes, suspects, bar, worst)
+    svg = _squares(nodes, suspects, bar, worst) if large else _boxes(nodes, suspects, bar, worst)
     links = _links(documents)
     caption = (
         f"{plural(len(nodes), 'node')} with {plural(sum(len(n.ports) for n in nodes), 'fabric port')} on {bar}. "
@@ -234,9 +234,10 @@ def _worst_link(
     ]
 
 
-def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
+def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str, worst: WorstLink | None) -> Markup:
     """Many nodes: a square each, by role; the suspect ones crossed and named."""
     side, pitch, across = 12, 16, 38
+    ends = {port.partition("/")[0] for port in worst.ends} if worst is not None else set()
     roles: dict[str, list[Node]] = {}
     for node in nodes:
         roles.setdefault(_role(node), []).append(node)
@@ -257,6 +258,9 @@ def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         for index, node in enumerate(members):
             x, at = 8 + index % across * pitch, y + index // across * pitch
             plain.append(f"M{x} {at:g}h{side}v{side}h-{side}z")
+            if node.name in ends:
+                about = f"{node.name}: an end of the slowest measured link"
+                marks.append(titled(about, rect(x - 1, at - 1, side + 2, side + 2, stroke=BROWN, thick=3, fill=PAPER)))
             if suspects.touches(node):
                 marks.append(titled(f"{node.name}: named by the findings", cross(x + 6, at + 6, 6)))
         body += [path(*plain, fill=PALE, stroke=BLUE), *marks]
@@ -266,6 +270,13 @@ def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         body.append(cross(14, y + 6, 5))
         body.append(text(26, y + 10, short(f"named by the findings: {many(named, 8)}", width - 40, 11), 11))
         y += 20
+    if worst is not None:
+        body.append(rect(9, y + 1, 10, 10, stroke=BROWN, thick=3, fill=PAPER))
+        words = f"slowest measured link: {worst.source} to {worst.destination}, {worst.value}"
+        body.append(text(26, y + 10, short(words, width - 40, 11), 11))
+        y += 20
     body.append(path("M", 8, y + 2, "H", width - 8, stroke=LINE))
     description = f"{number_of(len(nodes), 'node')} as squares, by role, on {bar}. {suspects.words}"
+    if worst is not None:
+        description += f" Slowest measured link: {worst.source} to {worst.destination}, {worst.value}, {worst.share}."
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, y + 8, body)

@@ -79,7 +79,11 @@ def moment(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Words with the signs that print has, for >=, <=, the x of a product, us, and the arrows between endpoints."""
+    """Words with the signs that print has, for >=, <=, the x of a product, us, and the arrows between endpoints.
+
+    What is to be typed stands in backticks in a message, and in quotes here.
+    """
+    text = re.sub(r"`([^`]+)`", "\u201c\\1\u201d", text)
     text = text.replace(">=", "≥").replace("<=", "≤")
     text = re.sub(r"(?<=\w)<>(?=\w)", " ↔ ", text)
     text = re.sub(r"(?<=\w)>(?=\w)", " → ", text)

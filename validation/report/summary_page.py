@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from validation.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
@@ -24,6 +24,8 @@ from validation.signing.statement import NAMESPACES
 
 _MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 10
 """How many page one names, so that it stays one page."""
+_WIDE, _TIGHT = 20, 26
+"""Below so many lines the gaps of page one are wide, from so many lines on it is set as tight as can be."""
 _MOST_NAME = 40
 """Characters of a customer's name that fit the line of who signs."""
 
@@ -83,6 +85,26 @@ class Front:
     network: str
     signers: tuple[str, ...]
     sign_note: str
+
+    @property
+    def lines(self) -> int:
+        """About how many lines of text differ from page to page: the title counts twice, what stands in halves too."""
+        found = _lines(self.title, 34 if self.logo else 52) * 2 + sum(_lines(s, 92) for s in self.sentences)
+        found += _lines("".join(f"{label}: {value}     " for label, value in self.meta), 112)
+        found += sum(_lines(f"{d.model}{d.gpus}{d.adapter}{d.nodes}    ", 80) + bool(d.serials) for d in self.delivered)
+        missing = sum(_lines(line, 50) for line in self.missing) + 2 * bool(self.missing)
+        found += max(2 * len(self.failed) + missing, 4 * len(self.waivers))
+        return found + sum(_lines(name, 24) - 1 for name in self.signers)
+
+    @property
+    def room(self) -> Literal["wide", "", "tight"]:
+        """How wide the gaps between its lines are on paper, so that all of page one is on one page and fills it."""
+        return "wide" if self.lines < _WIDE else "tight" if self.lines >= _TIGHT else ""
+
+
+def _lines(words: str, across: int) -> int:
+    """Lines that words take, of about so many characters."""
+    return -(-len(words) // across)
 
 
 def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from validation.counting import number_of
 from validation.report.numbers import number, percent, quantity, unit_text
 from validation.report.svg.colour import ALARM, BLUE, GREEN, INK, LINE, MUTED, PAPER, VIOLET
-from validation.report.svg.drawing import element, frame, path, rect, text, titled
+from validation.report.svg.drawing import CHARACTER, element, frame, path, rect, short, text, titled
 from validation.report.svg.plots import ends
 
 _MAX_DOTS = 150
@@ -150,7 +150,8 @@ class ScalingBar:
 
 def scaling(bars: Sequence[ScalingBar]) -> Markup:
     """Measured training rate as a filled bar inside the outline of the ideal one."""
-    left, width, row = 150, 640, 34
+    width, row = 640, 34
+    left = min(max(150, 14 + max(len(b.label) for b in bars) * 12.5 * CHARACTER), width / 2)
     height = row * len(bars) + 26
     top = max(max(b.rate, b.ideal) for b in bars)
     span = (width - left - 150) / top
@@ -161,7 +162,7 @@ def scaling(bars: Sequence[ScalingBar]) -> Markup:
         words = number(bar.rate) + (f"  ({percent(bar.efficiency)})" if bar.efficiency is not None else "")
         end = left + max(bar.rate, bar.ideal) * span + 10
         body += [
-            text(left - 12, y + 17, bar.label, 12.5, "end"),
+            text(left - 12, y + 17, short(bar.label, left - 12, 12.5), 12.5, "end"),
             rect(left, y + 2, bar.rate * span, 20, fill=BLUE),
             rect(left, y, bar.ideal * span, 24, **outline),
             text(end, y + 17, words, 12.5),
