@@ -25,7 +25,7 @@ from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model_base import explain
 from validation.project import ROOT
-from validation.signing.secrets import secret_name, secret_text
+from validation.secret_words import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
 __all__ = ["DeclaredFabric", "InventoryError", "PortMtu", "Site", "declared", "read_inventory", "read_site"]

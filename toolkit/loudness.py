@@ -10,10 +10,13 @@ import io
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
 import click
+
+from validation.secret_words import hidden_text, hidden_words
 
 _READ = (".yml", ".yaml", ".json", ".jsonl", ".cfg", ".conf", ".ini")
 """Files of these kinds are named when they are read; libraries open thousands of others."""
@@ -63,9 +66,14 @@ def progress(words: str) -> None:
 
 
 def detail(words: str) -> None:
-    """A line on stderr with --verbose alone."""
+    """A line on stderr with --verbose alone; what looks like a secret in it is not shown."""
     if _CHOSEN.verbose:
-        click.echo(words, err=True)
+        click.echo(hidden_text(words), err=True)
+
+
+def ran(command: Iterable[str]) -> None:
+    """The same of a command that is run."""
+    detail(f"  runs {shlex.join(hidden_words(command))}")
 
 
 def progress_stream() -> IO[Any]:
@@ -99,9 +107,7 @@ def _seen(event: str, args: tuple[Any, ...]) -> None:
 def _words(event: str, args: tuple[Any, ...]) -> str:
     if event == "subprocess.Popen":
         command = args[1] if isinstance(args[1], (list, tuple)) else [args[0]]
-        return (
-            f"runs {shlex.join(os.fspath(word) if not isinstance(word, bytes) else word.decode() for word in command)}"
-        )
+        return f"runs {shlex.join(hidden_words(os.fsdecode(word) for word in command))}"
     if event == "os.rename":
         return f"writes {os.fspath(args[1])}"
     path, mode = args[0], args[1]

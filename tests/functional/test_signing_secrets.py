@@ -18,8 +18,9 @@ from tests.support.warm import COMMAND_PATH, command
 from toolkit.inventory import InventoryError, read_site
 from toolkit.inventory_record import NAMES, harmless
 from validation.load import ConfigError
+from validation.secret_words import looks_like
 from validation.signing.pack import bundle_run
-from validation.signing.secrets import looks_like, scan
+from validation.signing.secrets import scan
 from validation.signing.verify import verify
 
 PLANTED = "Pl4nted-"

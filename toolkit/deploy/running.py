@@ -149,7 +149,7 @@ def run(
         progress.event()
         return False  # ansible-runner need not keep it in a file of its own
 
-    loudness.detail(f"  runs {shlex.join(['ansible-playbook', str(job.playbook), *job.words()])}")
+    loudness.ran(["ansible-playbook", str(job.playbook), *job.words()])
     with _room(room), interrupt.caught():
         ran = ansible_runner.run(
             private_data_dir=str(room),

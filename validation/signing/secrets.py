@@ -7,13 +7,13 @@ it: the inventory is copied by an allow-list (toolkit/inventory_record.py), and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from validation.counting import number_of
 from validation.load import ConfigError
+from validation.secret_words import looks_like
 from validation.signing.manifest import entries
 
 # A line is looked at closely only where one of these stands in it: logs may have hundreds of megabytes.
@@ -22,36 +22,6 @@ _HINTS = (
     b"credential", b"authorization", b"sshpass", b"akia", b"asia", b"ghp_", b"gho_", b"ghs_", b"github_pat_",
     b"glpat-", b"xox", b"eyj", b"hf_", b"nvapi-", b"$6$", b"$y$",
 )  # fmt: skip
-_NAME = rb"(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|private[_-]?key|token|credentials?)"
-_RULES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
-    (words, re.compile(pattern, re.IGNORECASE))
-    for words, pattern in (
-        ("a private key", rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----"),
-        ("a vault value", rb"\$ANSIBLE_VAULT;|\"__ansible_vault\""),
-        ("a password in a URL", rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,64}:[^\s/@\"'<>]{1,200}@[a-z0-9\[]"),
-        ("an Authorization header", rb"authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token) +\S{8}"),
-        (
-            "a password on a command line",
-            rb"\bsshpass +-p *\S|--?(?:password|passwd|token|secret)[ =]+[^\s\"'<>{\[(-]{4,}",
-        ),
-        ("a token", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[a-z0-9]{30,}|\bgithub_pat_[a-z0-9_]{22,}"),
-        ("a token", rb"\bglpat-[a-z0-9_-]{20,}|\bxox[abprs]-[a-z0-9-]{10,}|\bhf_[a-z0-9]{30,}|\bnvapi-[a-z0-9_-]{20,}"),
-        ("a token", rb"\beyJ[a-z0-9_-]{10,}\.eyJ[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}"),
-        ("a password hash", rb"\$(?:6|5|y|2[aby])\$[a-z0-9./$=]{20,}"),
-    )
-)
-# Name, quote, sign, value. A word of letters alone after a colon counts only at the end of a line: prose goes on.
-_ASSIGNED = re.compile(
-    _NAME + rb"(_?[a-z0-9]{1,12})?[\"']?\s{0,4}(?:=|:(?!\s{1,4}[a-z]+[ ,;.][^\n]*[a-z]))\s{0,4}"
-    rb"(?:\"([^\"]{4,400})|'([^']{4,400})|([^\s\"',;<>&]{4,400}))",
-    re.IGNORECASE,
-)
-_PLACE = re.compile(rb"_?(?:file|path|dir|url)s?", re.IGNORECASE)  # where a secret is, not what it is
-_HARMLESS = re.compile(
-    rb"(?:none|null|true|false|undefined|unset|hidden|redacted|required|refused|missing|absent|present|changed|wrong|invalid)\b.{0,40}"
-    rb"|[*x.]+|\{\{.*|\$[A-Z_({].*|[/~].*|[\d.,:]+",
-    re.IGNORECASE | re.DOTALL,
-)
 _PIECE_BYTES = 8 << 20
 
 
@@ -66,28 +36,6 @@ class Hit:
     def __str__(self) -> str:
         """`file:line: looks like ...`."""
         return f"{self.file}:{self.line}: looks like {self.what}"
-
-
-def looks_like(line: bytes) -> str | None:
-    """What a line looks like, if it looks like a secret."""
-    for words, pattern in _RULES:
-        if pattern.search(line):
-            return words
-    for match in _ASSIGNED.finditer(line):
-        value = next(group for group in match.groups()[1:] if group is not None)
-        if not _HARMLESS.fullmatch(value) and not (match.group(1) and _PLACE.fullmatch(match.group(1))):
-            return "a password or token"
-    return None
-
-
-def secret_name(name: str) -> bool:
-    """True where a variable's name says that its value is secret."""
-    return re.search(_NAME.decode(), name, re.IGNORECASE) is not None
-
-
-def secret_text(text: str) -> bool:
-    """True where a text looks as if it held a secret."""
-    return any(looks_like(line.encode()) for line in text.splitlines())
 
 
 def _pieces(path: str) -> Iterator[bytes]:
