@@ -16,8 +16,6 @@ from typing import IO, Any
 
 import click
 
-from validation.secret_words import hidden_text, hidden_words
-
 _READ = (".yml", ".yaml", ".json", ".jsonl", ".cfg", ".conf", ".ini")
 """Files of these kinds are named when they are read; libraries open thousands of others."""
 
@@ -68,12 +66,17 @@ def progress(words: str) -> None:
 def detail(words: str) -> None:
     """A line on stderr with --verbose alone; what looks like a secret in it is not shown."""
     if _CHOSEN.verbose:
+        from validation.secret_words import hidden_text  # here, for a help need not wait for its patterns
+
         click.echo(hidden_text(words), err=True)
 
 
 def ran(command: Iterable[str]) -> None:
     """The same of a command that is run."""
-    detail(f"  runs {shlex.join(hidden_words(command))}")
+    if _CHOSEN.verbose:
+        from validation.secret_words import hidden_words
+
+        detail(f"  runs {shlex.join(hidden_words(command))}")
 
 
 def progress_stream() -> IO[Any]:
@@ -106,6 +109,8 @@ def _seen(event: str, args: tuple[Any, ...]) -> None:
 
 def _words(event: str, args: tuple[Any, ...]) -> str:
     if event == "subprocess.Popen":
+        from validation.secret_words import hidden_words
+
         command = args[1] if isinstance(args[1], (list, tuple)) else [args[0]]
         return f"runs {shlex.join(hidden_words(os.fsdecode(word) for word in command))}"
     if event == "os.rename":
