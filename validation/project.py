@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from validation.errors import ToolkitError
@@ -25,6 +26,14 @@ _GIT_TIMEOUT_S = 20
 
 class IncompleteError(ToolkitError):
     """A file of the project is not where this copy of the toolkit has to have it."""
+
+
+def python_words(module: str) -> list[str]:
+    """How this Python runs a module of these packages. `-m` would look for it in the current folder first, whoever
+    filled that, and the lab does so as root.
+    """
+    run = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", f"import sys; sys.path[0] = {str(CODE)!r}; {run}"]
 
 
 def is_checkout() -> bool:

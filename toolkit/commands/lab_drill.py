@@ -25,6 +25,7 @@ from toolkit.lab.host import become_root
 from toolkit.lab.lab import load
 from toolkit.lab.spec import DEFAULT_NAME, LabSpec, inventory_dir
 from toolkit.loudness import progress
+from validation.project import python_words
 
 if TYPE_CHECKING:
     from toolkit.lab.drill import Drilled
@@ -157,7 +158,7 @@ def drill(
         words = [word for suite in turn.suites for word in ("--suite", suite)]
         words += [word for id_ in drillplan.without(turn, narrow) for word in ("--without", id_)]
         where = str(inventory or inventory_dir(name))
-        command = [sys.executable, "-m", "toolkit", "validate", "-i", where, "--fabric", fabric]
+        command = [*python_words("toolkit"), "validate", "-i", where, "--fabric", fabric]
         return run([*command, *words, "--runs-dir", str(folder), "--format", "none"], folder, begun)
 
     def keep(mine: list[Drilled]) -> None:

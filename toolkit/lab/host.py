@@ -13,6 +13,7 @@ from toolkit.errors import LabError
 from toolkit.lab.sh import run
 from toolkit.lab.spec import state_root
 from validation.counting import number_of
+from validation.project import python_words
 
 #: tool -> Debian/Ubuntu package that brings it
 TOOLS = {
@@ -84,7 +85,7 @@ def become_root() -> None:
     if shutil.which("sudo") is None:
         raise LabError("the lab needs root (namespaces, mounts): run this as root or install sudo")
     keep = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("ELASTIC_AI_")]
-    os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
+    os.execvp("sudo", ["sudo", *keep, *python_words("toolkit"), *sys.argv[1:]])
 
 
 def _tools(vms: bool, rpms: bool) -> dict[str, str]:

@@ -11,7 +11,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from toolkit.lab.spec import (
     counted_rate_bps,
     unpacked_root,
 )
+from validation.project import python_words
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142
@@ -171,7 +171,7 @@ def start_services(spec: LabSpec, host: Host) -> None:
     ns = spec.switch_ns
     slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
     _spawn(spec, host, "slirp4netns", slirp)
-    cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
+    cache = [*python_words("toolkit.lab.aptcache"), ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
     _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages"), str(spec.vendor), str(unpacked_root())])
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -202,7 +202,7 @@ def stop_services(lab: str) -> None:
         except OSError:
             continue  # ended meanwhile
         slirp = words[0].endswith(b"slirp4netns") and b"/run/netns/" + mark in words
-        cache = b"toolkit.lab.aptcache" in words and mark in words
+        cache = any(b"toolkit.lab.aptcache" in word for word in words[:3]) and mark in words
         if slirp or cache:
             try:
                 os.kill(int(proc.name), signal.SIGKILL)

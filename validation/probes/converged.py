@@ -7,13 +7,13 @@ reached, of which the document tells more).
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
 from validation.probes.controller import inventory, run_here
 from validation.probes.tool import Ran, document, last_line
+from validation.project import python_words
 from validation.release import release
 
 RAN = (0, 1)
@@ -30,7 +30,7 @@ def probe(asked: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         try:
-            words = [sys.executable, "-m", "toolkit", "deploy", "--check", "--json", "-i", inventory()]
+            words = [*python_words("toolkit"), "deploy", "--check", "--json", "-i", inventory()]
         except ValueError as fault:
             return Ran(["toolkit", "deploy"], 2, "", ""), {}, str(fault)
         ran = run_here(words)
