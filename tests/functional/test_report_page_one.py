@@ -13,10 +13,12 @@ from tests.support.page import Page
 from tests.support.pages import beyond, laid_out
 from tests.support.report_fixture import make_run
 from tests.support.site import NAMES
+from validation.model import Endpoint
 from validation.report.brief import worst_link
 from validation.report.customer import NAME, adopt
 from validation.report.delivered import delivered, network
 from validation.report.documents import RunDocuments, read_run
+from validation.report.fabric_drawing import fabric_figure
 from validation.report.numbers import typeset
 from validation.report.render import fill, view
 from validation.report.summary_page import Front
@@ -165,3 +167,33 @@ def test_labels_of_bars_are_inside_their_frame() -> None:
     assert label in svg
     longer = str(scaling([ScalingBar(label * 2, 3000.0, 3200.0, 0.94)]))
     assert "…" in longer
+
+
+def test_words_of_the_drawing_are_whole(tmp_path: Path) -> None:
+    documents = read_run(make_run(tmp_path / "run", slow="gpu2"))
+    long = {"interface": "enp225s0f1np1"}
+    nodes = tuple(
+        n.model_copy(update={"ports": tuple(p.model_copy(update=long) for p in n.ports), "emulated_gpus": 4, "gpus": 4})
+        for n in documents.topology.nodes[:3]
+    )
+    few = replace(documents, topology=documents.topology.model_copy(update={"nodes": nodes}))
+    one, other = (Endpoint(node=n, port=long["interface"]) for n in ("head", "gpu1"))
+    worst = worst_link(documents)
+    assert worst is not None
+    drawn = str(fabric_figure(few, replace(worst, source=str(one), destination=str(other))).svg)
+    shown = re.sub(r"<(desc|title)\b.*?</\1>", "", drawn, flags=re.DOTALL)
+    assert f"slowest measured link: {one} to {other}" in shown
+    assert "4 emulated GPUs" in shown
+    assert "…" not in re.sub(r"enp225\S*", "", shown)
+
+
+def test_claims_are_counted_in_whole_sentences(german: RunDocuments, failed: RunDocuments) -> None:
+    assert re.search(
+        r"\d+ claims of the reference architecture concern this site: \d+ confirmed, \d+ missed, \d+ not measured\. "
+        r"\d+ more concern other fabrics or machines\.",
+        Page(fill(view(german))).text,
+    )
+    assert re.search(
+        r"A rehearsal confirms no claim\. \d+ claims of the reference architecture concern this site: \d+ rehearsed",
+        Page(fill(view(failed))).text,
+    )

@@ -267,6 +267,17 @@ def test_on_a_phone_every_verdict_is_on_the_screen(browser: Browser, reports: di
     assert browser.evaluate(VERDICT_BOXES) == 0
 
 
+@pytest.mark.parametrize("width", [320, 390])
+def test_on_a_phone_no_word_of_the_verdict_is_broken(browser: Browser, tmp_path: Path, width: int) -> None:
+    browser.open(write_html(make_run(tmp_path / "run", made_up=True, judged=True)), width)
+    assert browser.evaluate("document.querySelector('.state .word').innerText") == "CONSTRUCTED EXAMPLE"
+    lines = """(() => { const r = document.createRange(); const t = document.querySelector('.state .word').firstChild;
+        const at = t.data.indexOf('CONSTRUCTED'); r.setStart(t, at); r.setEnd(t, at + 11);
+        return r.getClientRects().length; })()"""
+    assert browser.evaluate(lines) == 1
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
+
+
 def test_axe_can_object(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text("<!doctype html><title>x</title><p style='color:#bbb'>pale</p><img src='data:,'>")

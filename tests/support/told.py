@@ -20,7 +20,7 @@ Told = tuple[str, str, str]
 _PHRASES = {
     r"(\d+) of (\d+) planned measurements(?! have no)": ("measured", "planned"),
     r"of (\d+) criteria in the catalogue": ("criteria",),
-    r"(\d+) of (\d+) claims of the reference architecture confirmed": ("confirmed", "claims here"),
+    r"(\d+) claims of the reference architecture concern this site: (\d+) confirmed": ("claims here", "confirmed"),
     r"[Tt]he toolkit tested (\d+) nodes?": ("nodes",),
 }
 _STATES = ("pass", "fail", "waived", "not-measured", "not-applicable")

@@ -66,15 +66,13 @@ def conformance_of(documents: RunDocuments, verdict: VerdictDoc) -> Conformance:
 def sentence(found: Conformance) -> str:
     """How many claims of the reference architecture are confirmed, missed and not measured here."""
     counts, here = found.counts, found.here
-    rest = f"{counts['not-measured']} not measured here; {counts['elsewhere']} more are of other fabrics or machines."
+    rest = f"{counts['not-measured']} not measured. {counts['elsewhere']} more concern other fabrics or machines."
+    concern = f"{here} claims of the reference architecture concern this site"
     if found.constructed:
-        words = f"A constructed example confirms no claim: of {here} claims that are of this site"
-        return f"{words} {counts['rehearsed']} are in the example, {rest}"
+        return f"A constructed example confirms no claim. {concern}: {counts['rehearsed']} are in the example, {rest}"
     if found.rehearsal:
-        words = f"A rehearsal confirms no claim: of {here} claims of the reference architecture that are of this site"
-        return f"{words} {counts['rehearsed']} rehearsed, {rest}"
-    claims = f"{counts['confirmed']} of {here} claims of the reference architecture confirmed"
-    return f"{claims}, {counts['missed']} missed, {rest}"
+        return f"A rehearsal confirms no claim. {concern}: {counts['rehearsed']} rehearsed, {rest}"
+    return f"{concern}: {counts['confirmed']} confirmed, {counts['missed']} missed, {rest}"
 
 
 def on_front(found: Conformance, words: FrontWords) -> tuple[str, str, str]:

@@ -153,15 +153,16 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str, worst: WorstLin
                 places[f"{node.name}/{port.interface}"] = (px, edge)
                 bad = f"{node.name}/{port.interface}" in suspects.ports
                 body.append(_port(node, port, px, edge, bus_y, box / len(node.ports), bad))
+    marked = worst is not None and worst.source in places and worst.destination in places
+    height += 18 if marked else 0
     for one, other in sorted(suspects.links):
         if one in places and other in places:
             body += _suspect_link(places[one], places[other], bar_y + 15)
-    marked = worst is not None and worst.source in places and worst.destination in places
     y = height - 8
     if worst is not None and marked:
         body += _worst_link(places[worst.source], places[worst.destination], bar_y, worst, box >= _BOX)
-        words = short(f"slowest measured link: {worst.source} to {worst.destination}", width - 246, 11)
-        body += [path("M", 206, y - 4, "h", 26, stroke=BROWN, thick=3), text(238, y, words, fill=MUTED)]
+        words = short(f"slowest measured link: {worst.source} to {worst.destination}", width - 50, 11)
+        body += [path("M", 4, y - 22, "h", 26, stroke=BROWN, thick=3), text(38, y - 18, words, fill=MUTED)]
     body += [cross(10, y - 4, 5), text(22, y, "suspect (node, port or link)", fill=MUTED)]
     ports = sum(len(n.ports) for n in nodes)
     description = (
@@ -176,7 +177,7 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str, worst: WorstLin
 def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) -> list[Markup]:
     colour, thick = (ALARM, 3) if bad else (BLUE, 1.4)
     slots = plural(node.gpus, "emulated GPU" if node.emulated_gpus else "GPU") if node.gpus else "no GPU declared"
-    below = node.virtual_words if not node.emulated_gpus else f"{node.virtual_words}, {slots}"
+    below = slots if node.emulated_gpus else node.virtual_words
     out = [
         rect(x, y, box, height, rx=4, fill=PAPER, stroke=colour, thick=thick),
         text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, font_weight=600),

@@ -60,7 +60,7 @@ SCREEN = Limits(
     elsewhere="report.json",
 )
 PAPER = Limits(
-    judgements=150,
+    judgements=100,
     results=50,
     each=12,
     missing=60,
