@@ -23,7 +23,7 @@ from validation.report.pdf_record import record_of
 from validation.signing import ssh
 from validation.signing.certificate import TITLES, Certificate, certificate, certificate_html
 from validation.signing.pack import bundle_run
-from validation.signing.pdf_words import _Pdf
+from validation.signing.pdf_words import _Pdf, differences
 from validation.signing.statement import MOST, NAMESPACES, WORDS, Statement, certificate_names, read_statement
 from validation.signing.verify import verify
 
@@ -241,6 +241,27 @@ def test_with_other_fonts_its_words_are_compared(run: Path, made: tuple[Path, Pa
         signed_with(run, made[1], pdf, (json.dumps(record, indent=2) + "\n").encode())
         found = verify(run, made[2])
         assert found.answer == answer, (found.faults, found.unchecked)
+
+
+@pytest.mark.parametrize(
+    ("added", "named"),
+    [
+        ("/Type /Annot /Subtype /Text /Contents (ACCEPTED)", "Text"),
+        ("/Type /Annot /Subtype /S#71uare /Contents (ACCEPTED)", "Square"),
+        ("/Type /Annot /Subtype /FreeText /Contents (ACCEPTED)", "FreeText"),
+        ("/Type /Annot /Subtype /Link /A << /S /URI /URI (https://example.com) >>", "URI"),
+        ("/Type /Page /Annots [998 0 R]", "Annots"),
+        ("/Type /Font /Subtype /Type1 /BaseFont /Helvetica", "Type1"),
+        ("/Type /Catalog /OpenAction << /S /JavaScript /JS (app.alert) >>", "JavaScript"),
+        ("/Type /Filespec /EF << /F 998 0 R >> /Names << /EmbeddedFiles 998 0 R >>", "EmbeddedFiles"),
+    ],
+)
+def test_what_was_put_onto_it_is_found_with_other_fonts_too(run: Path, added: str, named: str) -> None:
+    made = (run / FIRST).read_bytes()
+    assert differences(made, made) == ()
+    (odd,) = differences(made + f"\n999 0 obj\n<< {added} >>\nendobj\n".encode(), made)
+    assert odd.startswith("does or carries what no report does: ")
+    assert named in odd
 
 
 def test_who_signs_beside_a_signature_that_is_not_good_is_refused(run: Path, tmp_path: Path) -> None:

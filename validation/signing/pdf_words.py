@@ -15,13 +15,20 @@ from collections.abc import Iterator
 ACTIVE = (
     "JavaScript", "JS", "OpenAction", "AA", "Launch", "SubmitForm", "ImportData", "AcroForm", "XFA", "EmbeddedFile",
     "EmbeddedFiles", "FileAttachment", "RichMedia", "Movie", "Sound", "3D", "Screen", "FreeText", "Stamp", "Popup",
-    "Widget", "Ink", "Highlight", "Redact", "Watermark", "Encrypt", "OCG", "GoToR", "GoToE",
+    "Widget", "Ink", "Highlight", "Redact", "Watermark", "Encrypt", "OCG", "GoToR", "GoToE", "Annots", "URI",
+    "Type1", "TrueType", "MMType1",
+)  # fmt: skip
+#: Notes and drawings on a page, whose names mean other things elsewhere.
+NOTES = (
+    "Text", "Square", "Circle", "Line", "Polygon", "PolyLine", "Underline", "Squiggly", "StrikeOut", "Caret", "Link",
+    "PS", "Projection",
 )  # fmt: skip
 _STREAM_BYTES, _ALL_BYTES = 128 << 20, 1 << 30
 _OBJECT = re.compile(rb"(?:^|[\r\n ])(\d{1,7}) 0 obj\b")
 _STREAM = re.compile(rb">>\s*stream\r?\n")
 _LENGTH = re.compile(rb"/Length (\d{1,10})(?! \d+ R)")
 _NAME = re.compile(rb"/([A-Za-z0-9#]+)")
+_SUBTYPE = re.compile(rb"/Subtype\s*/([A-Za-z0-9#]+)")
 _FONT = re.compile(rb"/([A-Z]{6}) (\d{1,7}) 0 R")
 _TO_UNICODE = re.compile(rb"/ToUnicode (\d{1,7}) 0 R")
 _PAIR = re.compile(rb"<([0-9A-Fa-f]+)>\s*<([0-9A-Fa-f]+)>")
@@ -42,7 +49,8 @@ def differences(stands: bytes, made: bytes) -> tuple[str, ...]:
     except _Unreadable:
         return ()
     found = []
-    active = [name for name in ACTIVE if name in here.names and name not in there.names]
+    active = [name for name in ACTIVE if name in here.names - there.names]
+    active += [name for name in NOTES if name in here.subtypes - there.subtypes]
     if active:
         found.append(f"does or carries what no report does: {', '.join(active)}; it was edited")
     if not there.runs:
@@ -72,6 +80,7 @@ class _Pdf:
                 objects |= {n: (part, b"") for n, part in _packed(head, stream)}
         heads = [head for head, _ in objects.values()]
         self.names = {_plain(name) for head in heads for name in _NAME.findall(head)}
+        self.subtypes = {_plain(name) for head in heads for name in _SUBTYPE.findall(head)}
         self.pages = sum(b"/Type /Page" in head and b"/Type /Pages" not in head for head in heads)
         fonts = {name: int(number) for head in heads for name, number in _FONT.findall(head)}
         maps = {name: _characters(objects, number) for name, number in fonts.items()}

@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from validation.load import ConfigError
 from validation.model import SignOff, VerdictDoc
 from validation.signing import MANIFEST, SIGNATURES
-from validation.visible import hidden
+from validation.visible import hidden, visible
 
 NAMESPACES: dict[SignOff, str] = {
     "ACCEPTED": "elastic-ai-acceptance",
@@ -123,7 +123,9 @@ def one_line(text: str) -> str:
 def signer(given: str) -> tuple[str, str]:
     """Name and company out of "NAME, COMPANY"; ConfigError where one is missing."""
     name, _, company = given.partition(",")
-    if not name.strip() or not company.strip() or one_line(given) != " ".join(given.split(" ")).strip():
+    if one_line(given) != " ".join(given.split(" ")).strip():
+        raise ConfigError(f"--as: '{visible(given)}' has characters that cannot be seen; write it without them")
+    if not name.strip() or not company.strip():
         raise ConfigError(f'--as: {one_line(given)!r} is not of the form "NAME, COMPANY"')
     if len(given) > MOST or hidden(given):
         raise ConfigError(f"--as: has more than {MOST} characters, or some that cannot be seen; write it shorter")
