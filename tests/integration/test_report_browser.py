@@ -278,6 +278,18 @@ def test_on_a_phone_no_word_of_the_verdict_is_broken(browser: Browser, tmp_path:
     assert browser.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
 
 
+def test_on_a_phone_the_drawing_can_be_read_and_moved_with_the_keyboard(
+    browser: Browser, reports: dict[str, Path]
+) -> None:
+    browser.open(reports["slow"], 390)
+    smallest = """Math.min(...[...document.querySelectorAll('#fig-fabric-drawing svg text')]
+        .map(t => t.getBoundingClientRect().height))"""
+    assert browser.evaluate(smallest) >= 9
+    region = "document.querySelector('#fig-fabric-drawing .sideways')"
+    assert browser.evaluate(f"{region}.scrollWidth > {region}.clientWidth && {region}.tabIndex === 0")
+    assert browser.evaluate("document.documentElement.scrollWidth") <= 390, "scrolls sideways"
+
+
 def test_axe_can_object(browser: Browser, tmp_path: Path) -> None:
     page = tmp_path / "bad.html"
     page.write_text("<!doctype html><title>x</title><p style='color:#bbb'>pale</p><img src='data:,'>")
