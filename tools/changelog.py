@@ -25,7 +25,10 @@ KINDS = {
 }
 MARK = "<!-- tools/changelog.py writes each release below this line. -->\n"
 _NAME = re.compile(rf"[a-z0-9][a-z0-9-]*\.({'|'.join(KINDS)})\.md")
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_VERSION = re.compile(r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)")
+_RELEASED = re.compile(r"^## ([0-9]+)\.([0-9]+)\.([0-9]+) ", re.MULTILINE)
+_HEADING = re.compile(r"^\s*(#|<!--|[=-]{3,}\s*$)", re.MULTILINE)
+_ODD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def fragments(root: Path = ROOT) -> list[Path]:
@@ -41,11 +44,22 @@ def faults(root: Path = ROOT) -> list[str]:
         if not _NAME.fullmatch(path.name):
             found.append(f"{name}: the name must be TOPIC.KIND.md, KIND one of {', '.join(KINDS)}")
             continue
-        text = path.read_text(encoding="utf-8").strip()
-        if not text:
+        if path.is_symlink() or not path.is_file():
+            found.append(f"{name}: is no plain file")
+            continue
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except UnicodeDecodeError:
+            found.append(f"{name}: is not UTF-8 text; save it as UTF-8")
+            continue
+        if odd := _ODD.search(text):
+            found.append(f"{name}: has the character U+{ord(odd[0]):04X}, which cannot be seen; take it out")
+        elif not text:
             found.append(f"{name}: is empty; write one or two sentences for a user")
         elif text[0] in "#-*":
             found.append(f"{name}:1: starts with '{text[0]}'; write sentences, the release adds heading and bullet")
+        elif _HEADING.search(text):
+            found.append(f"{name}: has a heading or a comment; write sentences, the release adds the headings")
         elif not text.endswith((".", "`")):
             found.append(f"{name}: does not end with a full stop")
     return found
@@ -73,6 +87,10 @@ def release(version: str, day: datetime.date, root: Path = ROOT) -> str:
         raise ValueError(f"{page.name}: the line '{MARK.strip()}' is missing")
     if f"\n## {version} " in after:
         raise ValueError(f"{page.name}: has a section of {version} already")
+    numbers = tuple(int(part) for part in version.split("."))
+    last = max((tuple(int(part) for part in parts) for parts in _RELEASED.findall(after)), default=None)
+    if last is not None and numbers < last:
+        raise ValueError(f"{version} is older than {'.'.join(map(str, last))}, the last release; give a newer version")
     body = entries(root)
     if not body:
         raise ValueError("changelog.d/: no fragment; nothing to release")

@@ -94,6 +94,8 @@ def build(out: Path, key: Path) -> None:
     version = version_of(ROOT)
     if f"\n## {version} " not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
         raise Fault(f"CHANGELOG.md: has no section of {version}; run tools/release.py prepare VERSION, and commit")
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise Fault(f"{out}: is no folder; name a new one")
     if out.exists() and any(out.iterdir()):
         raise Fault(f"{out}: is not empty; name a new folder")
     if not key.is_file():
