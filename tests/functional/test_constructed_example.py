@@ -6,15 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key, sign
+from toolkit.cli import cli
 from validation.baseline import baseline_of
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.report.documents import read_run
 from validation.report.formats import FILES, write_formats
 from validation.runfiles import RunFiles
+from validation.signing.again import judged_again
 from validation.signing.pdf_words import _Pdf
 from validation.signing.verify import verify
 
@@ -102,3 +105,17 @@ def test_it_bounds_nothing(run: Path, tmp_path: Path) -> None:
     runs = [(files, files.verdict) for files in map(RunFiles, (run, other))]
     with pytest.raises(ConfigError, match="is CONSTRUCTED EXAMPLE, passed: only accepted runs"):
         baseline_of(runs)
+
+
+def test_whoever_takes_the_label_out_of_the_facts_gets_no_acceptance(tmp_path: Path) -> None:
+    """The raw logs still say it, so that the facts are not what the nodes said, and count as not measured."""
+    made = make_run(tmp_path / "run", virtual=False, waive=True, made_up=True)
+    results = made / "results.jsonl"
+    before = results.read_text()
+    results.write_text(before.replace('"constructed":true', '"constructed":false'))
+    assert results.read_text() != before
+    _, fault = judged_again(RunFiles(made))
+    assert "verdict.json" in fault
+    rejudged = CliRunner().invoke(cli, ["validate", "--rejudge", str(made), "--format", "none"])
+    assert rejudged.exit_code == 3
+    assert verdict_of(made).sign_off == "INCOMPLETE"
