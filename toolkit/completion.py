@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -146,7 +147,8 @@ def _leases(_: click.Context) -> list[str]:
     if not shutil.which("squeue"):
         return []
     words = ["squeue", "--noheader", "--me", "--name=elastic-ai-lease", "--format=%A"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=_SLURM_S, check=False)
+    env = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=_SLURM_S, check=False)
     return sorted(set(done.stdout.split()))
 
 

@@ -50,6 +50,6 @@ def test_each_bound_of_a_criterion_has_a_name_of_its_own_on_the_page(tmp_path: P
 def test_without_a_job_the_frame_says_why(tmp_path: Path) -> None:
     (figure,) = figures(make_run(tmp_path / "none", suites=("preflight",)))
     assert figure.svg is None
-    assert "planned no collective operations" in (figure.empty or "")
+    assert "the suite training was not selected" in (figure.empty or "")
     (lost,) = figures(make_run(tmp_path / "lost", dead="gpu2"))
     assert "no job has a usable result" in (lost.empty or "")

@@ -201,7 +201,7 @@ PLANTED: dict[str, tuple[str, Plant, str]] = {
     "key": ("munge", file("/etc/munge/munge.key", "k" * 128), "/etc/munge/munge.key"),
     "daemon.json": ("docker", file("/etc/docker/daemon.json", '{"data-root": "/srv"}'), "/etc/docker/daemon.json"),
     "broken daemon.json": ("docker", file("/etc/docker/daemon.json", "{"), "/etc/docker/daemon.json"),
-    "containers": ("docker", containers("moby"), "1 containers of Docker"),
+    "containers": ("docker", containers("moby"), "1 container of Docker"),
     "database": ("database", file("/var/lib/mysql/wordpress/db.opt"), "databases wordpress in /var/lib/mysql"),
     "accounting": ("database", file("/var/lib/mysql/slurm_acct_db/db.opt"), "slurm_acct_db"),
     "database elsewhere": (
@@ -222,7 +222,7 @@ PLANTED: dict[str, tuple[str, Plant, str]] = {
     "kubelet": ("kubernetes", runs("kubelet"), "Kubernetes (kubelet runs)"),
     "stopped kubelet": ("kubernetes", file("/var/lib/kubelet/config.yaml"), "/var/lib/kubelet/config.yaml"),
     "k3s": ("kubernetes", runs("k3s-agent"), "k3s-agent runs"),
-    "pods": ("kubernetes", containers("k8s.io"), "1 containers of Kubernetes"),
+    "pods": ("kubernetes", containers("k8s.io"), "1 container of Kubernetes"),
     "PBS": ("scheduler", runs("pbs_mom"), "PBS (pbs_mom runs)"),
     "LSF": ("scheduler", both(lambda r: process(r, 8, "lim"), runs("sbatchd")), "LSF (sbatchd runs, lim runs)"),
     "HTCondor": ("scheduler", runs("condor_master"), "HTCondor"),

@@ -86,26 +86,26 @@ PLACES: dict[str, tuple[str, Plant, str]] = {
         "of cluster prod under ctl01",
     ),
     "without a controller": ("slurm", file("/etc/slurm/slurm.conf", "NodeName=a\n"), "under an unnamed controller"),
-    "containerd": ("docker", containers("default"), "1 containers of containerd (namespace default)"),
+    "containerd": ("docker", containers("default"), "1 container of containerd (namespace default)"),
     "podman": (
-        "docker", runs("conmon", *CONMON, "--exit-command", "/usr/bin/podman"), "1 containers of Podman that run",
+        "docker", runs("conmon", *CONMON, "--exit-command", "/usr/bin/podman"), "1 container of Podman that run",
     ),
-    "CRI-O": ("kubernetes", runs("conmon", *CONMON, "--exit-dir", "/var/run/crio/exits"), "1 containers of Kubernetes"),
+    "CRI-O": ("kubernetes", runs("conmon", *CONMON, "--exit-dir", "/var/run/crio/exits"), "1 container of Kubernetes"),
     "CRI-O without a pod": ("kubernetes", runs("crio", "/usr/bin/crio"), "crio runs"),
     "k3s without its files": (
         "kubernetes", lambda r: (r / "run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/x").mkdir(parents=True),
-        "1 containers of Kubernetes",
+        "1 container of Kubernetes",
     ),
     "k0s": ("kubernetes", runs("k0s", "/usr/local/bin/k0s", "worker"), "k0s runs"),
     "Docker of a snap": (
         "docker",
         lambda r: (r / "run/snap.docker/containerd/daemon/io.containerd.runtime.v2.task/moby/x").mkdir(parents=True),
-        "1 containers of Docker",
+        "1 container of Docker",
     ),
     "Docker's own containerd": (
         "docker",
         lambda r: (r / "run/docker/containerd/daemon/io.containerd.runtime.v2.task/moby/x").mkdir(parents=True),
-        "1 containers of Docker",
+        "1 container of Docker",
     ),
     "Docker with a folder of its own": (
         "docker",

@@ -225,7 +225,7 @@ def test_a_missing_inventory_says_what_to_do(tmp_path: Path, monkeypatch: pytest
     assert fault(Path("inventories/lab")) == f"inventories/lab/hosts.yml: no such file; the lab's inventory is {lab}"
     Path("inventories/site2").mkdir()
     Path("inventories/site2/hosts.yml").write_text(textwrap.dedent("all: {}\n"))
-    assert "there are: inventories/site2" in fault(Path("inventories/site3"))
+    assert "did you mean inventories/site2?" in fault(Path("inventories/site3"))
 
 
 def test_validation_expects_the_release_that_was_provisioned_by(site: Path) -> None:

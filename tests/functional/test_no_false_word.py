@@ -25,6 +25,7 @@ from validation.fabric import fabric_names, load_fabric
 from validation.load import load_json
 from validation.model import Subject, Topology, VerdictDoc
 from validation.report.agreement import contradictions
+from validation.report.brief import worst_link
 from validation.report.documents import read_run
 from validation.report.fabric import suspects
 
@@ -132,6 +133,12 @@ def accusing(run: Path) -> list[str]:
     documents = read_run(run)
     named = parts(documents.topology)
     general = {s for c in documents.catalogue.values() for s in sentences(f"{c.remedy}. {c.statement}. {c.source}")}
+    worst = worst_link(documents)  # which pair has the least is a figure of the drawing, and accuses nobody
+    if worst is not None:
+        general.update(
+            sentences(f"Slowest measured link: {worst.source} to {worst.destination}, {worst.value}, {worst.share}.")
+        )
+        general.update(sentences(f"slowest measured link: {worst.source} to {worst.destination}"))
     said = [s for s in sentences((run / "report.html").read_text()) if named.search(s) and ACCUSES.search(s)]
     return [s for s in dict.fromkeys(said) if s not in general]
 

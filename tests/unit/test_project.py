@@ -299,3 +299,12 @@ def test_changes_are_those_since_the_branch_left_in_commits_in_the_tree_and_new(
     write("edited", "other\n")
     write("wholly new ü", "new\n")
     assert scenarios.changed_since("main", tmp_path) == {"moved", "there", "edited", "wholly new ü"}
+
+
+def test_every_pattern_of_the_functional_parts_names_a_test_file() -> None:
+    """pytest ends at once where a file that is named is not there, and one renamed would stand in no part."""
+    text = (ROOT / "bin/test").read_text(encoding="utf-8")
+    lists = re.findall(r"^(?:engines|computing|reports)=\(([^)]*)\)", text, re.MULTILINE)
+    assert len(lists) == 3
+    for pattern in re.findall(r"'([^']+)'", " ".join(lists)):
+        assert list((ROOT / "tests/functional").glob(f"test_{pattern}.py")), pattern

@@ -63,13 +63,16 @@ def one_way(criterion: CriterionVerdict) -> list[Judgement]:
 
 
 def worst_link(documents: RunDocuments) -> WorstLink | None:
-    """The slowest pair of ports by bandwidth; None where no pair was measured."""
+    """The slowest pair of ports by bandwidth; None where no pair was measured, or all are alike."""
     wanted = bandwidth(documents)
     criterion = next((c for c in documents.verdict.criteria if c.id == wanted), None) if documents.verdict else None
     found = [j for j in one_way(criterion) if j.about.kind == "pair"] if criterion is not None else []
     if not found:
         return None
     worst = min(found, key=lambda j: j.value if j.value is not None else 0.0)
+    others = [j.value for j in found if j.about.op == worst.about.op and j.about.ends != worst.about.ends]
+    if others and all(value == worst.value for value in others):
+        return None  # an operation may be slower than another; of links that are alike in it none is the slowest
     link = documents.topology.lab_link
     rate = link.rate_gbps if link else documents.fabric.line_rate_gbps
     assert worst.value is not None  # of those with a value
