@@ -411,3 +411,10 @@ def test_the_short_help_stays_where_something_else_looked_at_the_command_first()
     done = CliRunner().invoke(one, ["-h"])
     assert done.exit_code == 0, done.output
     assert "-h, --help" in done.output
+
+
+@pytest.mark.parametrize("words", [("validate", "x"), ("lab", "fault", "set", "x")])
+def test_help_of_what_has_no_commands_names_none(words: tuple[str, ...]) -> None:
+    done = toolkit("help", *words)
+    assert done.exit_code == 2
+    assert f"toolkit {' '.join(words[:-1])} has no commands of its own; see: " in done.output

@@ -48,9 +48,11 @@ def help(ctx: click.Context, topic: tuple[str, ...]) -> None:
         return
     here = ctx.find_root()
     for word in topic:
-        found = here.command.get_command(here, word) if isinstance(here.command, click.Group) else None
+        if not isinstance(here.command, click.Group):
+            raise UsageFault(f"{here.command_path} has no commands of its own; see: {here.command_path} --help")
+        found = here.command.get_command(here, word)
         if found is None:
-            known = here.command.list_commands(here) if isinstance(here.command, click.Group) else []
+            known = here.command.list_commands(here)
             first = [FIRST_HOUR] if here.parent is None else []
             raise UsageFault(f"there is no command {' '.join(topic)!r}; {or_nearest(word, [*known, *first])}")
         here = found.context_class(found, parent=here, info_name=word)
