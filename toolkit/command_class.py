@@ -189,8 +189,8 @@ class _Common(click.Command):
         rows = []
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is None:
-                continue
+            if record is None or (isinstance(param, click.Argument) and not record[1]):
+                continue  # an argument without words of its own is in the usage line; some click repeat it here
             if self.folded(ctx) and self.front is not None and not (self.front | always).intersection(param.opts):
                 continue
             rows.append(record)

@@ -204,6 +204,9 @@ TABLE: dict[tuple[str, str], tuple[Names, bool]] = {
     ("help", "topic"): (_topics, False),
 }
 
+_ALSO_FILES = (_runs, _profiles)
+"""What stands there by its name, or is a folder or a file."""
+
 
 def names_for(ctx: click.Context, parameter: str) -> tuple[Names, bool] | None:
     """What a parameter of the context's command takes; None where it is not known."""
@@ -223,17 +226,20 @@ class _Values:
         ctx = shell_completion._resolve_context(self.cli, self.ctx_args, self.prog_name, args)
         thing, word = shell_completion._resolve_incomplete(ctx, args, incomplete)
         asked = names_for(ctx, thing.name or "") if isinstance(thing, click.Parameter) else None
-        if asked is None or "/" in word:
-            found: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]
-            return found
+        own: list[CompletionItem] = super().get_completions(args, incomplete)  # type: ignore[misc]
+        if asked is None:
+            return own
         names, several = asked
+        files = own or ([CompletionItem(word, type="file")] if names in _ALSO_FILES else [])
+        if "/" in word:
+            return files
         before, comma, last = word.rpartition(",") if several else ("", "", word)
         known: list[str] = []
         with contextlib.suppress(*_UNREADABLE):
             known = list(names(ctx))
         taken = before.split(",")
         fit = [n for n in known if n.startswith(last) and n not in taken and _PLAIN.fullmatch(n)]
-        return [CompletionItem(f"{before}{comma}{n}") for n in fit]
+        return [CompletionItem(f"{before}{comma}{n}") for n in fit] or (files if word else [])
 
 
 def register() -> None:

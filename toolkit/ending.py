@@ -48,15 +48,15 @@ def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None) -> lis
 
 
 def print_judged(run: RunFiles, made: Made, steps: Sequence[str], whole: bool) -> None:
-    """What other rules say of a run, below what is different. The last line is where it was written."""
+    """What other rules say of a run, below what is different, and where it was written; the last line is the code."""
     console = make_console()
     if whole:
         print_verdict(console, run.info, made.verdict, made.folder, None)
     print_lines(console, [Line(line, 2) for line in made.text(whole).splitlines()])
     seen = glance(made.verdict, made.rules.criteria, run.plan, run.topology, run.whole_results)
     console.print()
-    print_lines(console, verdict_lines(seen, None, steps, aside="by other rules"))
-    print_lines(console, [Line(str(made.folder))])
+    aside = "by other rules" if made.other else ""
+    print_lines(console, verdict_lines(seen, ("judged", made.folder), steps, aside=aside))
 
 
 def at_a_glance(run: RunFiles, verdict: VerdictDoc) -> Glance:

@@ -27,6 +27,11 @@ class Made:
     rejudged: Rejudged
     rules: Rules
 
+    @property
+    def other(self) -> bool:
+        """Whether rules were given, and not only the run's own taken once more."""
+        return bool(self.rules.sources)
+
     def document(self) -> dict[str, Any]:
         """For --json: judged.json and where it is."""
         return {**self.rejudged.model_dump(mode="json", by_alias=True), "folder": str(self.folder)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import rundir
+from toolkit.verdict_lines import state_words
 from validation import bounded
 from validation.errors import ToolkitError
 from validation.runfiles import RUN, VERDICT, RunFiles
@@ -45,7 +46,7 @@ class Row:
         if self.sign_off is None:
             return NOT_JUDGED
         failed = f" ({', '.join(self.failed[:3])}{', ...' if len(self.failed) > 3 else ''})" if self.failed else ""
-        return f"{self.sign_off} {self.outcome}{failed}"
+        return f"{state_words(self.sign_off, str(self.outcome))}{failed}"
 
 
 def rows(runs_dir: Path) -> list[Row]:

@@ -28,7 +28,8 @@ MORE = "(--details)"
 _GAP = "   "
 _HELD = "\u00a0"
 """A blank at which a line is not folded."""
-_STATES = {"passed": "PASSED", "failed": "FAILED", "incomplete": "INCOMPLETE"}
+ASIDE = ("REHEARSAL", "INSPECTION")
+"""Sign-offs that say nothing of the outcome, which is named beside them."""
 _STYLES = {"passed": "bold green", "failed": "bold red", "incomplete": "bold yellow"}
 _COUNTED = (("fail", "failed"), ("pass", "passed"), ("waived", "waived"), ("not-measured", "not measured"))
 
@@ -72,11 +73,15 @@ def state(verdict: VerdictDoc, aside: str = "") -> tuple[str, str]:
 
     Of a rehearsal or an inspection a pass is not green: nobody should take it for what hardware is signed off with.
     """
-    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
-        style = "bold cyan" if verdict.outcome == "passed" else _STYLES[verdict.outcome]
-        said = ", ".join(filter(None, (verdict.sign_off.lower(), aside)))
-        return f"{_STATES[verdict.outcome]} ({said})", style
-    return f"{verdict.sign_off} ({aside})" if aside else verdict.sign_off, _STYLES[verdict.outcome]
+    unowed = verdict.sign_off in ASIDE and verdict.outcome == "passed"
+    return state_words(verdict.sign_off, verdict.outcome, aside), "bold cyan" if unowed else _STYLES[verdict.outcome]
+
+
+def state_words(sign_off: str, outcome: str, aside: str = "") -> str:
+    """A verdict's state for people, the same wherever a run is named."""
+    if sign_off in ASIDE:
+        return f"{outcome.upper()} ({', '.join(filter(None, (sign_off.lower(), aside)))})"
+    return f"{sign_off} ({aside})" if aside else sign_off
 
 
 def verdict_lines(

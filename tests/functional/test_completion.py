@@ -82,6 +82,21 @@ def test_values_are_completed(desk: Path, line: str, found: list[str]) -> None:
     assert completed(desk, line, ELASTIC_AI_LAB_DIR=str(desk / "state")) == found
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["toolkit report runs/2026", "toolkit judge runs/", "toolkit validate --resume runs/2", "toolkit verify hand",
+     "toolkit compare runs/a runs/b", "toolkit validate --profile ./our"],
+)  # fmt: skip
+def test_what_is_given_as_a_path_is_left_to_the_shell(desk: Path, line: str) -> None:
+    words = line.split(" ")
+    asked = {"_TOOLKIT_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(
+        [sys.executable, "-m", "toolkit"], cwd=desk, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **asked},
+    )  # fmt: skip
+    assert done.stdout.split() == [f"file,{words[-1]}"]
+
+
 def test_leases_are_asked_of_slurm(desk: Path) -> None:
     squeue = desk / "bin/squeue"
     squeue.parent.mkdir()

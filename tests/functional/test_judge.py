@@ -53,6 +53,12 @@ def command(*arguments: object) -> Result:
     return CliRunner().invoke(cli, ["judge", *map(str, arguments)])
 
 
+def written(made: Result) -> Path:
+    """The folder that the end of its answer names."""
+    (found,) = re.findall(r"^judged\s+(\S+)$", made.stdout, re.MULTILINE)
+    return Path(found)
+
+
 STRICT = {"kind": "minimum", "value": 9.9, "words": ">= {value} Gbit/s, as ordered"}
 
 
@@ -62,7 +68,9 @@ def test_a_stricter_bound_fails_whom_it_should_and_the_run_stays_as_it_was(run_d
     assert made.exit_code == Exit.FAILED, made.output
     assert state(run_dir) == before
     folder = run_dir.with_name(f"{run_dir.name}-judged")
-    assert made.stdout.splitlines()[-1] == str(folder)
+    assert made.stdout.splitlines()[-1] == f"exit code {Exit.FAILED:d}"
+    assert written(made) == folder
+    assert "REJECTED (by other rules)" in made.stdout
     told = Rejudged.model_validate_json((folder / "judged.json").read_text())
     assert [c.id for c in told.changes] == ["tr.tcpbw"]
     (change,) = told.changes
@@ -120,13 +128,17 @@ def test_by_its_own_rules_nothing_changes(run_dir):
     assert (document["changes"], document["rules"]) == ([], ["the run's own rules"])
     assert (document["old_headline"], document["notes"]) == (document["headline"], [])
     assert made.exit_code == judge_files(run_dir).exit_code
+    told = command(run_dir).stdout
+    assert "\nACCEPTED   " in told
+    assert "by other rules" not in told
+    assert "--rejudge" not in told, "these rules are the run's already"
 
 
 def test_each_verdict_has_a_folder_of_its_own_and_none_passes_for_a_run(run_dir):
-    folders = [command(run_dir).stdout.splitlines()[-1] for _ in range(3)]
-    assert [Path(f).name for f in folders] == [f"{run_dir.name}-judged{n}" for n in ("", "-2", "-3")]
+    folders = [written(command(run_dir)) for _ in range(3)]
+    assert [folder.name for folder in folders] == [f"{run_dir.name}-judged{n}" for n in ("", "-2", "-3")]
     found = CliRunner().invoke(cli, ["judge", "--runs-dir", str(run_dir.parent)])
-    assert found.stdout.splitlines()[-1].endswith(f"{run_dir.name}-judged-4")
+    assert written(found).name == f"{run_dir.name}-judged-4"
 
 
 def test_nothing_goes_into_a_run(run_dir):

@@ -40,7 +40,7 @@ def test_runs_are_listed_newest_first_with_fabric_outcome_and_signers(folder: Pa
     assert [line.split()[0][:10] for line in lines[1:4]] == ["2026-11-23", "2026-11-22", "2026-11-21"]
     assert "damaged" in lines[1]
     assert "not judged" in lines[2]
-    assert all(word in lines[3] for word in ("tcp10", "REHEARSAL failed", "A. Example"))
+    assert all(word in lines[3] for word in ("tcp10", "FAILED (rehearsal)", "A. Example"))
     assert "is no verdict" in done.stderr
 
 

@@ -172,6 +172,26 @@ def test_every_command_has_an_example_of_itself(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_every_row_of_a_help_says_something(path: str) -> None:
+    """Some releases of click list arguments without a word beside them."""
+    rows = helped(path).partition("Options:\n")[2].split("\n\n")[0].splitlines()
+    for row, below in zip(rows, [*rows[1:], ""], strict=True):
+        name = re.match(r"  (\S.*?)(?=  |$)", row)
+        if name and row.strip() == name[1].strip():
+            assert below.startswith("     "), f"{path}: {row}"
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_optional_arguments_stand_in_brackets(path: str) -> None:
+    for param in tree()[path].params:
+        if isinstance(param, click.Argument) and not param.required:
+            usage = param.make_metavar(click.Context(tree()[path]))
+            assert usage.startswith("["), f"{path}: {usage}"
+        if isinstance(param, click.Argument):
+            assert "{" not in param.make_metavar(click.Context(tree()[path])), path
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_every_option_is_explained_in_a_sentence(path: str) -> None:
     for param in tree()[path].params:
         if not isinstance(param, click.Option):

@@ -167,6 +167,9 @@ def test_the_readme_fits_seventy_lines_and_says_what_is_not_proven() -> None:
     rows = {line.split("|")[1].strip().strip("`") for line in lines if line.startswith("| ")}
     assert engines <= rows, "a row for each engine that a site can have"
     assert "none" in rows
+    text = "\n".join(lines)
+    assert "`bin/test`" in text, "the test command"
+    assert "exec bin/test" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
 def test_no_address_is_invented_for_reports_of_weaknesses() -> None:

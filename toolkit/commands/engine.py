@@ -63,7 +63,7 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
 
 
 @engine.command()
-@click.argument("name", type=click.Choice(["lupine"]))
+@click.argument("name", type=click.Choice(["lupine"]), metavar="ENGINE")
 @click.option(
     "--from",
     "sources",

@@ -66,7 +66,7 @@ def _lines(fabric: Fabric) -> list[str]:
 )
 @json_option
 def show(name: str, inventory: Path | None, as_json: bool) -> None:
-    """Explain one profile: rate, ceiling, how each floor is derived, and the source of every figure.
+    """Explain one fabric: rate, ceiling, how each floor is derived, and the source of every figure.
 
     \b
     toolkit fabrics show roce40

@@ -66,7 +66,8 @@ def judge(
 
 def _for_good(run_dir: Path, criteria: str | None, profile: str | None) -> tuple[str, ...]:
     """The command that has the run judged by these rules for good; none where a run cannot take them over."""
-    if criteria not in (None, PACKAGED) or is_signed(run_dir):
+    given = criteria is not None or profile is not None
+    if not given or criteria not in (None, PACKAGED) or is_signed(run_dir):
         return ()
     words = ["toolkit", "validate", "--rejudge", str(run_dir), *(["--profile", profile] if profile else [])]
     return (shlex.join(words),)

@@ -23,6 +23,8 @@ from validation import noise
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LINE_BYTES = 1 << 16
+GIVE_UP = ("-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10")
+"""For ssh: a machine that does not answer is an error after seconds. What the inventory says of it goes before."""
 head_options = click.option(
     "-i",
     "--inventory",
@@ -113,6 +115,7 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
         "-p",
         str(target.port),
         *target.extra_args,
+        *GIVE_UP,
         f"{target.user}@{target.host}",
     ]
     code = pass_on(where, noise.Marked(["toolkit", *words]))

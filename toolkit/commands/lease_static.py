@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolkit.commands.lease_shared import GIVE_UP
 from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.text import until
@@ -47,7 +48,7 @@ def _node(inventory: Path | None, name: str) -> Any:
 def _ssh(node: Any, words: str, stdin: str = "") -> str:
     target = node.ssh
     key = ["-i", target.key_file] if target.key_file else []
-    login = ["-p", str(target.port), *target.extra_args, f"{target.user}@{target.host}"]
+    login = ["-p", str(target.port), *target.extra_args, *GIVE_UP, f"{target.user}@{target.host}"]
     marked = noise.Marked(["sh", "-c", words])
     done = bounded.run(
         ["ssh", "-o", "BatchMode=yes", *key, *login, marked.line], stdin=stdin.encode(), where=f"{node.name}: {words}"

@@ -26,7 +26,7 @@ _CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE}
 
 
 @command(epilog=epilogue("verify"))
-@click.argument("path", required=False, type=click.Path(path_type=Path), metavar="BUNDLE|RUN")
+@click.argument("path", required=False, type=click.Path(path_type=Path), metavar="[BUNDLE|RUN]")
 @click.option(
     "--allowed-signers",
     type=click.Path(path_type=Path),
