@@ -10,7 +10,7 @@ from toolkit.judged import Made
 from toolkit.next_steps import next_commands, unselected
 from toolkit.progress import make_console
 from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
-from toolkit.verdict_text import print_verdict
+from toolkit.verdict_text import UNDECLARED, print_verdict
 from validation.glance import Glance, glance
 from validation.model import VerdictDoc
 from validation.runfiles import RunFiles
@@ -42,7 +42,9 @@ def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None) -> lis
     from validation.report.documents import rules_of_run  # only here: templates and figures are slow to load
 
     rules = rules_of_run(run)
-    notes = (f"rules: {rules.line()}",) if rules.other else ()
+    notes = [f"rules: {rules.line()}"] if rules.other else []
+    if not run.info.inventory:
+        notes.append(UNDECLARED)
     lines = verdict_lines(seen, ("report", report) if report else ("run", run.folder), steps, notes)
     return lines[:-1]
 

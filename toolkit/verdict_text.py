@@ -26,6 +26,8 @@ _SUMMARISED = {
     "not-selected": "suite not selected or left out of the plan",
 }
 
+UNDECLARED = "no inventory declares this machine: nothing is owed, and nothing is accepted"
+
 
 def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path | None) -> None:
     """A verdict with every criterion, finding, waiver and note (`--details`); in a few lines: verdict_lines.py."""
@@ -75,7 +77,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
 def _owed(verdict: VerdictDoc) -> str:
     count = len(verdict.owed)
     if verdict.profile is None and not count:
-        return "no inventory declares this machine: nothing is owed"
+        return UNDECLARED
     if verdict.profile is None:
         return f"no acceptance profile: everything required is owed, {number_of(count, 'criterion')}"
     return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {number_of(count, 'criterion')} owed"
