@@ -74,7 +74,7 @@ def test_faults_that_are_planted_in_a_lab_are_found(tmp_path: Path) -> None:
         judged_ = criterion(verdict_of(rehearsal, plan, [result(m, samples, facts=facts)]), "tr.matrix")
         found[kind] = judged_.verdict, judged_.reason, [gpu.lanes for gpu in facts.gpus]
     assert found[None][0] == "pass"
-    assert found["gpu-missing"][:2] == ("fail", "1 of 2 GPUs are there")
+    assert found["gpu-missing"][:2] == ("fail", "1 of 2 GPUs is there")
     assert (found["pcie-x8"][0], found["pcie-x8"][2]) == ("pass", [16, 8])
 
 

@@ -107,7 +107,7 @@ def test_without_the_right_to_namespaces_a_relay_makes_the_links_and_it_is_said(
         before = WITHOUT_RIGHTS
     if not before and not NO_SPACES:
         pytest.skip("this machine cannot take the right away from a process")
-    process = start(tmp_path, "--format", "none", before=before)
+    process = start(tmp_path, "--format", "none", "--details", before=before)
     out, err = process.communicate(timeout=240)
     assert "links: on loopback, rate and delay by a relay; no network namespaces: a network namespace cannot" in err
     _, found = run_of(tmp_path)

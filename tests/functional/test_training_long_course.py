@@ -185,7 +185,7 @@ def test_fewer_pictures_than_a_step_are_told(tiny: Path, tmp_path: Path) -> None
     train, val = look(str(tiny), "train", 10), look(str(tiny), "val", 10)
     course = plain_learner.course(tmp_path, 1)
     course.batch = 1000
-    with pytest.raises(CannotTrain, match="240 pictures are fewer than a step takes: 1 ranks with a batch of 1000"):
+    with pytest.raises(CannotTrain, match="240 pictures are fewer than a step takes: 1 rank with a batch of 1000"):
         Training(course, plain_learner.PlainLearner(train, val), plain_learner.One(), train)
 
 
