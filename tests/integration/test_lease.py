@@ -107,7 +107,7 @@ def test_whatever_ends_a_lease_is_said_to_its_program(pool: Lab) -> None:
             run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --time 0.004h -- sleep 100"
         )
         taken = worker.submit(run_as, pool, "bob", "toolkit run --no-kernels -n 1 -l gpu1 -- sleep 100")
-        broken = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -l gpu2 -- sleep 100")
+        broken = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -l gpu2 -- sleep 101")
 
         def bobs() -> list[int]:
             leases = json_in(shell(pool, "head", "toolkit lease list --all --json"))["leases"]
@@ -115,7 +115,8 @@ def test_whatever_ends_a_lease_is_said_to_its_program(pool: Lab) -> None:
 
         until(lambda: len(bobs()), 1, 60)
         shell(pool, "head", f"toolkit lease release {bobs()[0]}")
-        until(lambda: "refserver" in shell(pool, "gpu2", "pgrep -fa elastic-ai-refserver; true"), True, 60)
+        # not before its program runs: a client that finds no server ends otherwise
+        until(lambda: "sleep" in shell(pool, "client1", "pgrep -xfa 'sleep 101'; true"), True, 60)
         shell(pool, "gpu2", "pkill -KILL -f elastic-ai-refserver")
         ended = [each.result(60) for each in (timed, taken, broken)]
     assert [code for code, _ in ended] == [128 + 15] * 3, ended

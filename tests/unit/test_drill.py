@@ -410,3 +410,15 @@ def test_ctrl_c_keeps_what_is_done(commands, acts, tmp_path, monkeypatch):
 def test_median_of_no_run():
     assert "0 of 0 found" in drill.summary([])
     assert Drilled("", "", False, False, False, (), "", 1.0).trouble == ""
+
+
+@pytest.mark.parametrize("kind", sorted(drill.WORDS))
+def test_the_words_of_a_cause_are_words_that_the_toolkit_has(kind: str) -> None:
+    """A sentence that is worded anew would leave its drill without a named cause."""
+    root = Path(drill.__file__).parents[2]
+    ours = Path(drill.__file__)
+    files = [path for folder in ("validation", "toolkit") for path in (root / folder).rglob("*.py") if path != ours]
+    text = "\n".join(path.read_text() for path in files)
+    for word in drill.WORDS[kind]:
+        head, colon, _ = word.partition(": ")  # what comes behind a colon is filled in
+        assert word in text or (colon and f"{head}: {{" in text), word

@@ -50,7 +50,7 @@ WORDS = {
     "wrong-time-zone": ("time zone",),
     "disk-full": ("is full",),
     "few-files": ("open files",),
-    "names-wrong": ("are not as in the inventory",),
+    "names-wrong": ("not as in the inventory",),
     "clock-free": ("does not run", "chrony"),
     "docker-stopped": ("docker does not run",),
     "unit-failed": ("failed: elastic-ai",),

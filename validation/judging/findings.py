@@ -370,8 +370,7 @@ def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[F
             Finding(
                 kind="port" if port else "node",
                 about=Subject.port(port) if port else Subject.node(node),
-                text=f"{who}: {number_of(len(ids), 'measurement')} in which it takes part without a usable "
-                f"result: {error}",
+                text=f"{who}: no usable result of {number_of(len(ids), 'measurement')} in which it takes part: {error}",
                 remedy=f"{back}, then measure what is missing with `toolkit validate --resume RUN`",
                 criteria=criteria,
                 evidence=tuple(ids),
