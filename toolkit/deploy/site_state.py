@@ -167,10 +167,11 @@ class Estimate:
             self._then, self._began = max(times.pop(0), self._then), at_s
 
     def left_s(self, now_s: float) -> float | None:
-        """Seconds left; None when no earlier run tells."""
+        """Seconds left; None when no earlier run tells, or a task takes longer than all that was left then."""
         if self._last is None:
             return None
         # In the beginning the ratio is noise.
         sure = self._then >= max(5.0, _SURE * self._last.total_s)
         factor = self._began / self._then if sure else 1.0
-        return max(0.0, (self._last.total_s - self._then) * factor - (now_s - self._began))
+        left_s = (self._last.total_s - self._then) * factor - (now_s - self._began)
+        return left_s if left_s > 0 else None
