@@ -122,15 +122,15 @@ def test_the_verdict_is_told_before_the_pdf_is_laid_out(
     write = acceptance.write_report
 
     def told(run_dir: Path, formats: Any = None, *rest: Any) -> Any:
-        print("writing", *formats)
+        print("FORMATS", *formats)
         return write(run_dir, formats, *rest)
 
     monkeypatch.setattr(acceptance, "write_report", told)
     lines = toolkit("validate", "--rejudge", str(folder)).output.splitlines()
-    where = [i for i, line in enumerate(lines) if line.startswith(("writing ", "report "))]
-    assert [lines[i].split()[0] for i in where] == ["writing", "report", "writing"]
+    where = [i for i, line in enumerate(lines) if line.startswith(("FORMATS ", "report "))]
+    assert [lines[i].split()[0] for i in where] == ["FORMATS", "report", "FORMATS"]
     assert lines[where[0]].split()[1:] == ["html", "json", "junit", "prom"]
-    assert lines[where[2]] == "writing pdf"
+    assert lines[where[2]] == "FORMATS pdf"
     assert (folder / "report.pdf").is_file()
 
 

@@ -324,11 +324,17 @@ def test_allowed_signers_are_looked_at_as_of_the_signature(run, key, tmp_path):
     assert found.intact
 
 
-@pytest.mark.parametrize("who", ["A", "A,", ", B", "", "A\n, B", "A\x1b[1m, B"])
+@pytest.mark.parametrize("who", ["A", "A,", ", B", ""])
 def test_who_signs_has_name_and_company(who):
     with pytest.raises(ConfigError, match="NAME, COMPANY"):
         signer(who)
     assert signer("A. Example, Sons & Co., Ltd.") == ("A. Example", "Sons & Co., Ltd.")
+
+
+@pytest.mark.parametrize("who", ["A\n, B", "A\x1b[1m, B"])
+def test_who_signs_has_no_character_that_cannot_be_seen(who):
+    with pytest.raises(ConfigError, match="cannot be seen"):
+        signer(who)
 
 
 def test_names_of_hosts_cannot_write_into_a_statement(tmp_path, key):
