@@ -1,8 +1,8 @@
 """What pyproject.toml cannot say: the wheel brings the collection too, so that an installed toolkit needs no checkout.
 
-Roles, playbooks, plugins, stacks and inventories go to ansible_collections/elastic_ai/toolkit beside the packages:
-there Ansible finds the collection on Python's path, and `validation.project` the files. Of a checkout only what git has
-is taken: a site's own inventory, with its secrets, never gets into a wheel.
+Roles, playbooks, plugins, stacks, inventories and the engines' C sources go to ansible_collections/elastic_ai/toolkit
+beside the packages: there Ansible finds the collection on Python's path, and `validation.project` the files. Of a
+checkout only what git has is taken: a site's own inventory, with its secrets, never gets into a wheel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 PLACE = Path("ansible_collections/elastic_ai/toolkit")
 BUILT = "built.json"
 CARRIED = (
-    *("inventories", "meta", "playbooks", "plugins", "roles", "stacks", "tools"),
+    *("engine", "inventories", "meta", "playbooks", "plugins", "roles", "stacks", "tools"),
     *("ansible.cfg", "galaxy.yml", "pyproject.toml", "site.yml", "LICENSE", "NOTICE"),
 )
 

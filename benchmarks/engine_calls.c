@@ -18,7 +18,7 @@
 #define ROUNDS 15
 #define SYNCS 200
 #define LAUNCHES 20000
-#define REQUEST 80 /* bytes of the engine's request and reply: toolkit/engine/reference/wire.h */
+#define REQUEST 80 /* bytes of the engine's request and reply: engine/reference/wire.h */
 #define REPLY 32
 #define CHECK(call) \
     do { \

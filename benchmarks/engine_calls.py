@@ -25,11 +25,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from engine import ROOT, SPACES, BenchmarkError, link, run, serving, spread
-
 from toolkit.engine.build import compile_devices, compile_engine, default_release
 
 ECHO_PORT = "5202"
-PTX = ROOT / "toolkit/engine/kernels/checks.ptx"
+PTX = ROOT / "engine/kernels/checks.ptx"
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     compile_engine(folder, default_release())
     compile_devices(folder / "devices")
     source = Path(__file__).with_suffix(".c")
-    headers = ["-I", str(ROOT / "toolkit/engine/shared")]
+    headers = ["-I", str(ROOT / "engine/shared")]
     run("gcc", "-O2", *headers, "-o", str(program), str(source), "-L", str(folder / "lib"), "-l:libcuda.so.1")
     remote: list[dict[str, float]] = []
     local: list[dict[str, float]] = []

@@ -3,7 +3,7 @@
     benchmarks/remote_model.py [--links loopback,GBPS/MS,...] [--batches 8,32,128] [--inputs 784] [--hidden 64]
                                [--steps 60] [--turns 3] [--all-turns] [--computes] [--spaces] [--json]
 
-The links are the toolkit's relay on loopback (toolkit/engine/relay.c), which delays and limits a TCP stream each way;
+The links are the toolkit's relay on loopback (engine/relay.c), which delays and limits a TCP stream each way;
 with --spaces (root) cables between network namespaces, as `toolkit validate --here --suite remoting` makes them: the
 rate is the kernel's (tbf), the delay netem's where the kernel has it, else the relay's. The GPU is an emulated one.
 Its kernels would run on the processors that all of this shares, which no GPU's do: so products of matrices wait for
@@ -33,8 +33,9 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.engine_run import Client, built, describe, local, server  # noqa: E402
 from tests.support.relay import relay  # noqa: E402
-from toolkit.engine.hostcode import KERNELS, archive  # noqa: E402
-from toolkit.engine.near import compile_relay  # noqa: E402
+from toolkit.engine.host_modules import archive  # noqa: E402
+from toolkit.engine.local_build import compile_relay  # noqa: E402
+from toolkit.lease.train import CODE  # noqa: E402
 from validation.analysis.remote_model import WITHIN  # noqa: E402
 from validation.facts import CallCosts, RemoteTrainFacts, TrainRun  # noqa: E402
 from validation.judging.remoting_model import KINDS, Explained, advice, explained  # noqa: E402
@@ -59,12 +60,12 @@ WAIT = f"""    if (i || j) return;
 
 def waiting(folder: Path) -> Path:
     """The program's PTX, with a host module whose products of matrices wait."""
-    text = (KERNELS / "train.cu").read_text()
+    text = CODE.with_suffix(".cu").read_text()
     if LOOP not in text:
         raise ValueError("train.cu has no such product of matrices any more")
     source, code = folder / "waiting.cu", folder / "waiting.ptx"
     source.write_text("#include <time.h>\n" + text.replace(LOOP, WAIT))
-    code.write_bytes(archive(source, (KERNELS / "train.ptx").read_bytes()))
+    code.write_bytes(archive(source, CODE.read_bytes()))
     return code
 
 

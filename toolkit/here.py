@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from toolkit.engine import near
+from toolkit.engine import local_build
 from toolkit.errors import BuildError
 from validation.counting import number_of
 from validation.model import Found, Node, Port, SshTarget, Topology
@@ -93,7 +93,7 @@ def with_engine(topology: Topology) -> Topology:
     if not found.gpus or found.gpu_trouble:
         return topology
     try:
-        engine: dict[str, str] = {"engine": str(near.programs())}
+        engine: dict[str, str] = {"engine": str(local_build.programs())}
     except BuildError as fault:
         engine = {"engine_trouble": str(fault)}
     links = {"link_trouble": "a process that tries them ends"}

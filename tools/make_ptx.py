@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PTX of the kernels in toolkit/engine/kernels, from their CUDA C++ sources.
+"""PTX of the kernels in engine/kernels and toolkit/lease/kernels, from their CUDA C++ sources.
 
     pip install 'cuda-toolkit[nvcc,cccl]==13.0.3' 'nvidia-cuda-nvcc-cu12==12.9.86'
     tools/make_ptx.py --nvcc .../nvidia/cu13/bin/nvcc --ptxas .../nvidia/cuda_nvcc/bin/ptxas
@@ -20,7 +20,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-KERNELS = Path(__file__).parents[1] / "toolkit/engine/kernels"
+ROOT = Path(__file__).parents[1]
+KERNELS = ROOT / "engine/kernels"
+FOLDERS = (KERNELS, ROOT / "toolkit/lease/kernels")
 VERSION, TARGET = "6.0", "sm_60"
 #: From Pascal on, what the stack's releases support: P100, P40, V100, T4, A100, A10, L40S, H100, B200, RTX PRO 6000.
 ARCHITECTURES = ("60", "61", "70", "75", "80", "86", "89", "90", "100", "120")
@@ -31,7 +33,7 @@ def made(source: Path, nvcc: str, ptxas: str) -> str:
     """The text of a source's .ptx; CalledProcessError where a compiler refuses."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "out.ptx"
-        subprocess.run([nvcc, *FLAGS, "-o", str(path), str(source)], check=True)
+        subprocess.run([nvcc, *FLAGS, "-I", str(KERNELS), "-o", str(path), str(source)], check=True)
         raw = path.read_text(encoding="utf-8")
         release = re.search(r"release [\d.]+, V([\d.]+)", raw)
         body = re.sub(r"^\.version .*$", f".version {VERSION}", raw[raw.index(".version") :], flags=re.M)
@@ -55,7 +57,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare, and write nothing")
     asked = parser.parse_args()
     wrong = []
-    for source in sorted(KERNELS.glob("*.cu")):
+    for source in sorted(path for folder in FOLDERS for path in folder.glob("*.cu")):
         text, target = made(source, asked.nvcc, asked.ptxas), source.with_suffix(".ptx")
         if asked.check:
             wrong += [] if target.is_file() and target.read_text(encoding="utf-8") == text else [target.name]

@@ -34,6 +34,7 @@ EVERYWHERE = (
 )
 #: Sources outside a role that the role puts on nodes.
 SHIPPED = {
+    "engine/": {"remoting_client", "remoting_server"},
     "toolkit/engine/": {"remoting_client", "remoting_server"},
     "toolkit/lease/": {"remoting_client", "remoting_server", "slurm"},
     "validation/probes/": {"acceptance"},

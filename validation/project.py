@@ -17,7 +17,7 @@ from validation.errors import ToolkitError
 #: The folder that has the packages `toolkit` and `validation`.
 CODE = Path(__file__).resolve().parents[1]
 _NAME = Path("ansible_collections/elastic_ai/toolkit")
-#: The folder that has roles, playbooks, plugins, stacks, inventories, ansible.cfg and pyproject.toml.
+#: The folder that has roles, playbooks, plugins, stacks, inventories, engine, ansible.cfg and pyproject.toml.
 ROOT = (CODE / _NAME).resolve()
 #: Written by setup.py into the wheel: {"commit": ..., "modified": ...} of the tree that it was built from.
 BUILT = "built.json"

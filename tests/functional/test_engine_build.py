@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from tests.support import answers
 from toolkit.cli import cli
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 from toolkit.exits import Exit
 from toolkit.lab import cpio, devices, inventory
 from toolkit.lab.devices import Emulation, emulation
@@ -117,7 +117,7 @@ def test_lab_builds_once_and_refuses_nodes_that_are_too_old(tmp_path: Path, spec
     assert hashlib.sha256(first.artefact.read_bytes()).hexdigest() == first.sha256
     found = sorted(p.name for p in first.libraries.iterdir())
     assert found[-2:] == ["libcuda.so.1", "libnvidia-ml.so.1"]
-    kernels = 0 if hostcode.lacks_compiler() else len(hostcode.sources())
+    kernels = 0 if host_modules.lacks_compiler() else len(host_modules.sources())
     assert len([name for name in found if name.startswith("elastic-ai-kernels-")]) == kernels == len(found) - 2
     libc.write_bytes(b"GLIBC_2.17\0")
     assert emulation(tmp_path / "image", "debian 9", said.append) is None

@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.engine_kernels import CHECKS, LAUNCHES, archived
 from tests.support.engine_run import Client, built, client_of, describe, local, server
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 PTX = CHECKS.with_suffix(".ptx").read_text()
 
@@ -36,7 +36,7 @@ def said(device: Client, script: str):
 
 
 def test_ptx_is_of_the_sources():
-    for source in hostcode.KERNELS.glob("*.cu"):
+    for source in host_modules.sources():
         head = source.with_suffix(".ptx").read_text().splitlines()[:2]
         assert head[0] == f"// {source.name}, sha256 {hashlib.sha256(source.read_bytes()).hexdigest()}", (
             "run tools/make_ptx.py"
@@ -48,7 +48,7 @@ def test_ptx_is_of_the_sources():
 def test_ptx_is_what_the_compiler_makes():
     """For the architectures that this ptxas knows; all of them are compiled when the files are made."""
     text = subprocess.run(["ptxas", "--help"], capture_output=True, text=True, check=True).stdout
-    for ptx in hostcode.KERNELS.glob("*.ptx"):
+    for ptx in (source.with_suffix(".ptx") for source in host_modules.sources()):
         for architecture in ("75", "80", "86", "89", "90", "100", "120"):
             assert f"'sm_{architecture}'" in text
             command = ["ptxas", f"-arch=sm_{architecture}", "-o", "/dev/null", str(ptx)]

@@ -15,11 +15,11 @@ import pytest
 from tests.support.engine_kernels import LAUNCHES
 from tests.support.engine_run import Client, Server, client_of, describe, local, server, wait_for
 from tests.support.engine_wire import admitted, asked, launch
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
-PTX = (hostcode.KERNELS / "checks.ptx").read_bytes()
+PTX = (host_modules.KERNELS / "checks.ptx").read_bytes()
 ENDLESS = LAUNCHES + "start(); flag = put('i', [0]); launch(function(load(), 'wait'), 1, 1, flag); said(1); "
 
 

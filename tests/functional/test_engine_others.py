@@ -18,9 +18,9 @@ import pytest
 
 from tests.support.engine_kernels import CHECKS
 from tests.support.engine_run import MIB, Client, Server, client_of, describe, server
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.rest]
 PINNED = ("numba==0.68.1", "numba-cuda[cu12]==0.30.4", "cuda-core==1.2.2", "numpy==2.4.6", "tinygrad==0.14.0")
 LIMIT_S = 300  # Numba's import and first compilation take half a minute of a busy machine

@@ -34,7 +34,7 @@ from tests.functional.test_engine_reference import (
     test_sigterm_ends_everything,
 )
 from tests.support.engine_verbs import LACKS, over_verbs
-from toolkit.engine import hostcode
+from toolkit.engine import host_modules
 
 __all__ = [
     "test_a_dead_clients_child_is_gone_within_a_second",
@@ -59,7 +59,7 @@ __all__ = [
     "test_training_by_the_engine_has_the_losses_of_the_devices_themselves",
     "test_what_the_drivers_compiler_says_is_said_where_no_one_asked",
 ]
-LACKING = LACKS or hostcode.lacks_compiler()
+LACKING = LACKS or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKING), reason=f"no compiler here: {LACKING}")
 
 

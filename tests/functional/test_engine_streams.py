@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.engine_kernels import LAUNCHES
 from tests.support.engine_run import Client, describe, local
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 STREAMS = (
     LAUNCHES

@@ -16,7 +16,7 @@ from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import MIB, ROOT, built, describe
 from tests.support.gpu_copies_case import judged, planned
 from tests.support.site import criterion, lab, result, verdict_of
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 from validation.facts import GpuCopyFacts
 from validation.kinds import parse
 from validation.kinds.gpu import FULL
@@ -24,7 +24,7 @@ from validation.model import VerdictDoc
 from validation.parsers import ParseError
 from validation.probes import gpu_kernel
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 compiles = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02, "gpus": 2}
 
@@ -58,7 +58,7 @@ def whole(facts: GpuCopyFacts, number: int) -> bool:
 
 
 def test_the_probe_has_the_code_that_emulated_gpus_have() -> None:
-    assert (hostcode.KERNELS / "empty.ptx").read_text() == gpu_kernel.PTX
+    assert (host_modules.KERNELS / "empty.ptx").read_text() == gpu_kernel.PTX
 
 
 def test_what_the_driver_compiles_is_not_kept_in_the_users_home() -> None:

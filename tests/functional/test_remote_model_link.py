@@ -15,10 +15,10 @@ import pytest
 
 from tests.support.engine_run import Client, describe, local, server
 from tests.support.relay import relay
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 from validation.analysis.remote_model import Calls, Costs, Step, costs, predict
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 BATCH = 64
 ASKED = ["--gpus", "1", "--inputs", "256", "--hidden", "16", "--steps", "12", "--batch", str(BATCH), "--costs"]

@@ -18,14 +18,14 @@ import pytest
 
 from tests.support.engine_run import ROOT, built, describe, local, wait_for
 from tests.support.run_case import processes_of
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 from toolkit.here import topology_here, with_engine
 from validation.facts import RemoteTrainFacts
 from validation.load import load_json
 from validation.model import Plan, Result, VerdictDoc
 from validation.probes.shaped_link import Link, link_of, looked
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 NO_SPACES = looked()["trouble"]
 spaces = pytest.mark.skipif(bool(NO_SPACES), reason=f"this machine makes no network namespaces: {NO_SPACES}")
@@ -163,16 +163,16 @@ def test_who_works_on_the_gpu_is_named_and_it_is_refused_unless_it_is_asked_for(
 
 
 def test_the_engine_is_built_once_and_kept_for_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from toolkit.engine import near
+    from toolkit.engine import local_build
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = near.programs()
+    folder = local_build.programs()
     made = (folder / "lib/libcuda.so.1").stat().st_mtime_ns
-    assert near.programs() == folder
+    assert local_build.programs() == folder
     assert (folder / "lib/libcuda.so.1").stat().st_mtime_ns == made
     (folder / "lib/libcuda.so.1").chmod(0o777)
     time.sleep(0.01)
-    assert near.programs() == folder
+    assert local_build.programs() == folder
     assert (folder / "lib/libcuda.so.1").stat().st_mtime_ns != made, "what others can write is not run"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

@@ -16,13 +16,14 @@ import yaml
 
 from tests.support.engine_run import ROOT, built, describe, local
 from tests.support.train_reference import logarithm, power, trained
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
+from toolkit.lease import train
 from toolkit.lease.train_net import Shape
 
-LACKS = build.missing_tools() or hostcode.lacks_compiler()
+LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 SMALL = ["--inputs", "7", "--hidden", "5", "--classes", "3", "--batch", "6"]
-PTX = hostcode.KERNELS / "train.ptx"
+PTX = train.CODE
 
 
 def started(folder: Path, *options: str, **more: Any) -> subprocess.CompletedProcess[str]:

@@ -22,7 +22,7 @@ from validation.release import release
 REPO = Path(__file__).parents[2]
 COLLECTION = "ansible_collections/elastic_ai/toolkit/"
 #: Folders and files of the tree that an installed toolkit works with.
-WANTED = ("inventories", "meta", "playbooks", "plugins", "roles", "stacks", "toolkit", "tools", "validation")
+WANTED = ("engine", "inventories", "meta", "playbooks", "plugins", "roles", "stacks", "toolkit", "tools", "validation")
 FILES = ("ansible.cfg", "galaxy.yml", "pyproject.toml", "site.yml", "LICENSE")
 #: Nodes that nobody reaches: what is shown is that everything up to the login is there.
 SITE = """

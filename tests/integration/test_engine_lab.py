@@ -19,6 +19,7 @@ from toolkit.lab import lab as labs
 from toolkit.lab.devices import GPU_CONTEXT_BYTES
 from toolkit.lab.network import BUCKET_S
 from toolkit.lab.spec import LabSpec
+from toolkit.lease import copybench
 
 pytestmark = [
     pytest.mark.rest,
@@ -57,7 +58,7 @@ def spec(lab: Lab) -> Iterator[LabSpec]:
         home.mkdir(parents=True)
         with tarfile.open(variables["remoting_engine_artifact"]) as tar:
             tar.extractall(home)  # our own
-        shutil.copy(build.SOURCES.parent / "lease/copybench.py", home)
+        shutil.copy(copybench.__file__, home)
         for name, text in {"nvml.py": NVML, "hold.py": HOLD, "token": "a-token-of-the-engine-test\n"}.items():
             (home / name).write_text(text)
         address = found.fabric_address(node)

@@ -21,13 +21,13 @@ from conftest import NEEDS_VMS, ROOT, Lab, machines, toolkit
 
 from tests.support.engine_run import MIB, PRELUDE, TOKEN, UUIDS
 from tests.support.engine_verbs import TCP_BYTES
-from toolkit.engine import build, hostcode
+from toolkit.engine import build, host_modules
 from toolkit.lab import lab as labs
 from toolkit.lease import unit
 
 NAME = "itverbs"
 HEADER = "" if "verbs" in build.transports() else "libibverbs-dev"
-LACKS = build.missing_tools() or hostcode.lacks_compiler() or HEADER
+LACKS = build.missing_tools() or host_modules.lacks_compiler() or HEADER
 pytestmark = [
     pytest.mark.rest,
     NEEDS_VMS,
@@ -64,7 +64,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     build.compile_devices(folder / "devices")
     for path in (p for p in folder.rglob("*") if p.is_file()):
         yield str(path.relative_to(folder)), path.read_bytes()
-    code = ["toolkit/__init__.py", "toolkit/errors.py", "toolkit/exits.py", "toolkit/engine/kernels/train.ptx"]
+    code = ["toolkit/__init__.py", "toolkit/errors.py", "toolkit/exits.py", "toolkit/lease/kernels/train.ptx"]
     code += ["validation/__init__.py", "validation/errors.py"]
     code += [str(p.relative_to(ROOT)) for p in (ROOT / "toolkit/lease").rglob("*.py")]
     for name in code:

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.support.engine_run import Server, wait_for
 from tests.support.engine_wire import REPLY, REQUEST, admitted, asked, hello, launch, read, request, welcomed
-from toolkit.engine import hostcode
+from toolkit.engine import host_modules
 
 ENVIRONMENT, RETAIN, CREATE, DESTROY, CTX_SYNC, ALLOC, FREE, INFO, HTOD, DTOH, DTOD, PEER, MEMSET = range(1, 14)
 STREAM_CREATE, STREAM_DESTROY, STREAM_QUERY, STREAM_SYNC, STREAM_WAIT = range(14, 19)
@@ -30,7 +30,7 @@ MODULE_LOAD, MODULE_UNLOAD, MODULE_FUNCTION, MODULE_GLOBAL, FUNC_SET, LAUNCH, OC
 LIMIT_GET, LIMIT_SET, PRIORITIES = range(32, 35)
 LAST_OP = PRIORITIES
 WITH_PAYLOAD = (HTOD, MODULE_LOAD, MODULE_FUNCTION, MODULE_GLOBAL, LAUNCH)
-PTX = (hostcode.KERNELS / "checks.ptx").read_bytes()
+PTX = (host_modules.KERNELS / "checks.ptx").read_bytes()
 #: Kernels of it that end whatever they are given, and the bytes of their parameters; variables.
 KERNELS = {b"scale": 16, b"place": 8, b"sum": 20, b"turn": 8, b"take": 48, b"count": 8, b"leave": 8, b"spin": 12}
 VARIABLES = [b"launches", b"table"]
@@ -61,7 +61,7 @@ ELF = (
     + bytes(256)
 )
 FATBIN = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 20) + bytes(64)
-HEADER = Path(__file__).parents[2] / "toolkit/engine/devices/emulated.h"
+HEADER = Path(__file__).parents[2] / "engine/devices/emulated.h"
 MAX_GPUS = int(re.findall(r"^#define MAX_GPUS (\d+)", HEADER.read_text(), re.M)[0])
 #: struct state of devices/state.c: before the rows, and a row: pid, objects by kind, bytes by GPU.
 STATE_HEAD, ROW = 8 + MAX_GPUS * 40, struct.Struct(f"<i3i{MAX_GPUS}Q")

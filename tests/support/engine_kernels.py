@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from toolkit.engine import hostcode
+from toolkit.engine import host_modules
 
-CHECKS = hostcode.KERNELS / "checks.cu"
+CHECKS = host_modules.KERNELS / "checks.cu"
 LAUNCHES = f"""
 import array, struct
 PTX = open({str(CHECKS.with_suffix(".ptx"))!r}, "rb").read()
@@ -38,4 +38,4 @@ def got(kind, pointer, count):
 @functools.cache
 def archived() -> bytes:
     """The checks' PTX with their host module."""
-    return hostcode.archive(CHECKS, CHECKS.with_suffix(".ptx").read_bytes())
+    return host_modules.archive(CHECKS, CHECKS.with_suffix(".ptx").read_bytes())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from toolkit.engine.near import compile_relay
+from toolkit.engine.local_build import compile_relay
 
 
 @cache

@@ -17,7 +17,9 @@ ROOT = Path(__file__).parents[2]
 #: Files that may look beyond their own package: the two that know where everything is, and what runs without them.
 KNOW = {"validation/project.py", "plugins/plugin_utils/project.py", "toolkit/needs.py"}
 #: Folders above a module, from which files are taken that a wheel has elsewhere.
-BEYOND = re.compile(r"(?:parents\[\d\]|\.parent\.parent)\s*/\s*\"(?:roles|stacks|playbooks|inventories|plugins|tools)")
+BEYOND = re.compile(
+    r"(?:parents\[\d\]|\.parent\.parent)\s*/\s*\"(?:engine|roles|stacks|playbooks|inventories|plugins|tools)"
+)
 
 
 def test_a_checkout_has_its_files_in_its_own_folder() -> None:

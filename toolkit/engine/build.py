@@ -18,13 +18,14 @@ from pathlib import Path
 
 import yaml
 
-from toolkit.engine import hostcode
+from toolkit.engine import host_modules
 from toolkit.errors import BuildError
 from validation import project
 from validation.release import release
 from validation.rooms import room
 
-SOURCES = Path(__file__).parent
+#: The C sources: engine/README.md says what is in which of its folders.
+SOURCES = project.ROOT / "engine"
 PROTOCOL = "6"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
@@ -118,10 +119,13 @@ def emulated_flags() -> tuple[str, str]:
 
 def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
-    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS, emulated_flags()]
+    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, host_modules.FLAGS, emulated_flags()]
     digest = hashlib.sha256(repr(parts).encode())
-    for path in sorted(found for kind in ("c", "h", "cu", "ptx") for found in SOURCES.glob(f"*/*.{kind}")):
-        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    paths = {path for kind in ("c", "h", "cu", "ptx") for path in SOURCES.glob(f"*/*.{kind}")}
+    for source in host_modules.sources():
+        paths |= {source, source.with_suffix(".ptx")}
+    for path in sorted(paths, key=lambda path: (path.parent.name, path.name)):
+        digest.update(f"{path.parent.name}/{path.name}".encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
@@ -175,7 +179,7 @@ def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
     refusal = f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"'
     _compile(cuda, DRIVER, (*emulated_flags(), refusal, *_library("libcuda.so.1"), "-ldl"), sanitized)
     _compile(nvml, NVML, (*emulated_flags(), *_library("libnvidia-ml.so.1")), sanitized)
-    return [cuda, nvml, *([] if hostcode.lacks_compiler() else hostcode.compile_modules(folder))]
+    return [cuda, nvml, *([] if host_modules.lacks_compiler() else host_modules.compile_modules(folder))]
 
 
 def needed_glibc(files: list[Path]) -> str:

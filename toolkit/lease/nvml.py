@@ -17,7 +17,7 @@ from toolkit.lease import LeaseError
 
 LIBRARY = "libnvidia-ml.so.1"
 MIB = 1 << 20
-#: What the libraries of emulated devices export, and no driver of NVIDIA's (toolkit/engine/devices/emulated.h).
+#: What the libraries of emulated devices export, and no driver of NVIDIA's (engine/devices/emulated.h).
 EMULATED = "elasticAiEmulated"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE

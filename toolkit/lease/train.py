@@ -30,7 +30,7 @@ from toolkit.lease.train_keep import INTERRUPTED, TOLD, NotKept, State, Told, lo
 from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
 from validation.counting import number_of
 
-CODE = Path(__file__).parents[1] / "engine/kernels/train.ptx"
+CODE = Path(__file__).parent / "kernels/train.ptx"
 RATE, KEEP = 0.02, 0.9  # of the update: how far a gradient moves the weights, how much of the last move stays
 ENDING = """
 examples:

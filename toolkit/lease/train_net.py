@@ -1,6 +1,6 @@
 """The network of elastic-ai-train on one device, and the data that it learns: all of it follows from a seed.
 
-Two layers: inputs, ReLU, classes. The kernels are those of toolkit/engine/kernels/train.cu.
+Two layers: inputs, ReLU, classes. The kernels are those of toolkit/lease/kernels/train.cu.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ PTX = """\
 
 }
 """  # noqa: E501 - byte by byte
-"""As toolkit/engine/kernels/empty.ptx, by whose bytes an emulated GPU finds its own code."""
+"""As engine/kernels/empty.ptx, by whose bytes an emulated GPU finds its own code."""
 
 
 class Endless(Exception):

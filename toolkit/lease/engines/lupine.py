@@ -1,6 +1,6 @@
 """Lupine 1.x, the engine for production: the whole driver API, with kernels (lupinemachines/lupine).
 
-Its archive is made by `toolkit engine pack lupine`, which puts a gate beside the server (toolkit/engine/gate/gate.c):
+Its archive is made by `toolkit engine pack lupine`, which puts a gate beside the server (engine/gate/gate.c):
 the server itself asks nobody who he is and listens on all addresses. The gate is a provider by the publisher's own
 interface (LUPINE_CHECKPOINT_LIBRARY), which ends the process of every connection that does not show the lease's token.
 The server would go on without a provider that it cannot load, so the gate is loaded here before the server starts, and

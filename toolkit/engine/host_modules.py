@@ -1,7 +1,7 @@
 """Kernels for emulated devices: host modules made by g++ from the sources that nvcc made the committed PTX from.
 
-`toolkit/engine/kernels/NAME.cu` includes `kernel.h` there, and `NAME.ptx` is made of it by `tools/make_ptx.py`. A
-device finds a host module by the hash of the PTX: in comments behind the text (`archive`), or beside the device's
+`NAME.cu` includes `engine/kernels/kernel.h`, and `NAME.ptx` beside it is made of it by `tools/make_ptx.py`. A device
+finds a host module by the hash of the PTX: in comments behind the text (`archive`), or beside the device's
 libcuda.so.1 (`compile_modules`).
 """
 
@@ -14,9 +14,13 @@ import subprocess
 from pathlib import Path
 
 from toolkit.errors import BuildError
+from validation import project
 from validation.rooms import room
 
-KERNELS = Path(__file__).parent / "kernels"
+#: The header, and the kernels of tests and probes.
+KERNELS = project.ROOT / "engine/kernels"
+#: Programs that bring kernels of their own, for any CUDA driver: an emulated device runs those too.
+PROGRAMS = (project.CODE / "toolkit/lease/kernels",)
 VERSION = 1  # HOST_MODULE_VERSION in devices/host_module.h
 FLAGS = (
     "-std=c++20", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-fno-exceptions",
@@ -38,9 +42,10 @@ def text_hash(data: bytes) -> int:
     return value
 
 
-def sources(folder: Path = KERNELS) -> list[Path]:
+def sources() -> list[Path]:
     """Sources that have their PTX beside them."""
-    return [path for path in sorted(folder.glob("*.cu")) if path.with_suffix(".ptx").is_file()]
+    paths = [path for folder in (KERNELS, *PROGRAMS) for path in sorted(folder.glob("*.cu"))]
+    return [path for path in paths if path.with_suffix(".ptx").is_file()]
 
 
 def compile_module(source: Path, ptx: bytes, target: Path) -> None:

@@ -11,12 +11,12 @@ import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
-from toolkit.engine.build import PROTOCOL, EngineInfo, compile_engine, missing_tools, source_hash
+from toolkit.engine.build import PROTOCOL, SOURCES, EngineInfo, compile_engine, missing_tools, source_hash
 from toolkit.errors import BuildError
 from validation.files import cache_folder, ours
 from validation.rooms import room
 
-RELAY = Path(__file__).with_name("relay.c")
+RELAY = SOURCES / "relay.c"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
 PROGRAMS = ("engine.json", "bin/elastic-ai-refserver", "bin/elastic-ai-relay", "lib/libcuda.so.1")
 KEPT = 3  # builds that stay in the cache: a run that is resumed has its own
