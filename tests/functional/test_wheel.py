@@ -17,6 +17,8 @@ import yaml
 
 from tests.functional.test_check_mode_per_os import inventory
 from tests.support.installed import Installed, build_wheel, files, pack
+from toolkit.engine import host_modules
+from toolkit.engine.build import build_engine, missing_tools, source_hash
 from validation.release import release
 
 REPO = Path(__file__).parents[2]
@@ -208,3 +210,20 @@ def test_a_copy_that_is_not_whole_says_so(installed: Installed, tmp_path: Path) 
         said.stderr == f"error: {site}: no such file, so this copy of the toolkit is not whole; install its wheel "
         "again, or run toolkit from a whole checkout\n"
     )
+
+
+@pytest.mark.skipif(bool(missing_tools()), reason=f"no compiler here: {missing_tools()}")
+def test_an_installed_toolkit_builds_the_same_engine(installed: Installed, tmp_path: Path) -> None:
+    """Its C sources come with the collection; the relay and the kernels of programs are found too."""
+    made = installed.run("toolkit", "engine", "build", "--release", "1.2.3", "--output", str(tmp_path / "e.tar.gz"))
+    assert made.returncode == 0, made.stderr
+    assert f"sha256: {build_engine(tmp_path / 'own.tar.gz', '1.2.3').sha256}" in made.stdout
+    asked = (
+        "import sys; from pathlib import Path; from toolkit.engine import build, local_build, host_modules; "
+        "print(build.source_hash(), *(path.name for path in host_modules.sources())); "
+        "local_build.compile_relay(Path(sys.argv[1]))"
+    )
+    said = installed.run("python", "-c", asked, str(tmp_path))
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.split() == [source_hash(), *(path.name for path in host_modules.sources())]
+    assert (tmp_path / "elastic-ai-relay").is_file()
