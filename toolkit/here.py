@@ -39,7 +39,7 @@ _DRIVER = """
 import ctypes, json, sys
 sys.path.insert(0, sys.argv[1])
 from validation.probes.cuda import LIBRARY
-from validation.probes.nvml import Nvml, NvmlError
+from validation.nvml import Nvml, NvmlError
 said = {"emulated": False, "gpus": 0, "trouble": ""}
 try:
     with Nvml() as nvml:

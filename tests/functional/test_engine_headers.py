@@ -20,8 +20,8 @@ import pytest
 from tests.functional.test_engine_cuda import RECORDED
 from toolkit.engine import build
 from toolkit.lease import nvml as lease_nvml
+from validation import nvml as probe_nvml
 from validation.probes import cuda as probe_cuda
-from validation.probes import nvml as probe_nvml
 
 LACKS = build.missing_tools()
 pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.rest]

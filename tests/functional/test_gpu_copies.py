@@ -182,7 +182,7 @@ def test_without_memory_or_driver_it_says_one_sentence(tmp_path: Path) -> None:
 def test_no_driver_is_an_error_where_gpus_are_declared_and_a_finding_where_they_are_not(tmp_path: Path) -> None:
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     code = (
-        "import json; from validation.probes import nvml; nvml.LIBRARY='libnone.so'; "
+        "import json; from validation import nvml; nvml.LIBRARY='libnone.so'; "
         "nvml.Nvml.__init__.__defaults__ = ('libnone.so',); from validation.probes.gpu_copies import *; "
         "print(json.dumps([probe(Asked(4096, 2, 2, 0.0, gpus=n)) for n in (4, 0)]))"
     )

@@ -17,10 +17,10 @@ from toolkit.engine import build
 from validation.facts import GpuLoadFacts
 from validation.kinds import parse
 from validation.kinds.gpu import EMULATED_LOAD
+from validation.nvml import NvmlError
 from validation.parsers.common import ParseError
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_load import Loads
-from validation.probes.nvml import NvmlError
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 

@@ -24,10 +24,10 @@ from toolkit.lab.gpufaults import described
 from validation.facts import GpuCopyFacts
 from validation.kinds import parse
 from validation.model import Measurement, Result, VerdictDoc
+from validation.nvml import NvmlError, State
 from validation.parsers import ParseError
 from validation.parsers.gpu_watch import checked
 from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen, from_numbers, numbers
-from validation.probes.nvml import NvmlError, State
 
 WATCH = """
 import json, sys, time

@@ -24,14 +24,14 @@ from toolkit.engine import build
 from toolkit.here import Driver, ask_driver, library_trouble
 from validation.load import load_json
 from validation.model import Topology, VerdictDoc
+from validation.nvml import INIT
 from validation.probes.cuda import HINTS
 from validation.probes.gpu_host import who
-from validation.probes.nvml import INIT
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 HOLD = "start(1); alloc({} << 20); said(os.getpid()); sys.stdin.read()"
 HELD = """
-from validation.probes.nvml import Nvml
+from validation.nvml import Nvml
 with Nvml() as nvml: said([gpu.processes() for gpu in nvml.gpus()])
 """
 

@@ -19,12 +19,12 @@ from tests.support.engine_run import ROOT, UUIDS, built, describe
 from toolkit.engine import build
 from toolkit.lab.devices import GPU_HEALTH
 from toolkit.lab.gpufaults import GPU_FAULTS
-from validation.probes import nvml
+from validation import nvml
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 READ = """
 import json, sys
-from validation.probes.nvml import Nvml, NvmlError
+from validation.nvml import Nvml, NvmlError
 try:
     with Nvml(*sys.argv[1:]) as nvml:
         print(json.dumps({"driver": nvml.driver(), "emulated": nvml.emulated, "gpus": [

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.gpu_health_case import facts, gpu, read
 from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
+from validation import nvml
 from validation.model import Judgement, Measurement, Result, Topology
-from validation.probes import gpu_health, nvml
+from validation.probes import gpu_health
 
 FOUR = BOM.model_copy(update={"gpu_count": 4, "gpu_model": "Tesla V100-SXM2-16GB"})
 REAL = hardware(("gpu1", "gpu2"), bom=FOUR)

@@ -30,9 +30,13 @@ ANCHOR = "anchor"
 
 
 def digest() -> str:
-    """SHA-256 over the probes' own sources: tells whether a node carries the probes that the controller expects."""
+    """SHA-256 over the sources of the probes and of what they ask NVML by.
+
+    It tells whether a node carries the probes that the controller expects.
+    """
     total = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in [*sorted(here.glob("*.py")), *sorted(here.with_name("nvml").glob("*.py"))]:
         total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 

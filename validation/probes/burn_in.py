@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from validation.counting import number_of
+from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, exact_compute, gpu_health, json_text, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_copies import refusals
 from validation.probes.gpu_watch import Sampler
-from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, Stopped, document, last_line, run_tool, stopped
 from validation.probes.training_short import in_container
 

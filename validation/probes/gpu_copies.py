@@ -25,13 +25,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from validation.nvml import Gpu, Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, beside, hidden, near, pattern, refusal
 from validation.probes.gpu_spoilt import Spoilt, again, guilty
 from validation.probes.gpu_watch import Sampler
 from validation.probes.host_memory import available
-from validation.probes.nvml import Gpu, Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
 SMALL_BYTES = 4

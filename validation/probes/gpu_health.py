@@ -1,6 +1,6 @@
 """Health of this node's GPUs by NVML: memory errors, repairs, throttling, PCIe link, modes, versions; and Xids.
 
-Read before and after the load of a run; what counts is judged by its growth. By ctypes, as validation/probes/nvml.py:
+Read before and after the load of a run; what counts is judged by its growth. By ctypes, as validation/nvml/:
 NVIDIA's own binding (nvidia-ml-py) would have to be packed into the archive of the probes, which is built from this
 package alone and runs on nodes without any index of packages.
 
@@ -14,8 +14,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from validation.nvml import GRAPHICS, INSUFFICIENT_SIZE, LIBRARY, OK, Gpu, Nvml, NvmlError
 from validation.probes import ProbeDoc, kernel_log
-from validation.probes.nvml import GRAPHICS, INSUFFICIENT_SIZE, LIBRARY, OK, Gpu, Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
 CORRECTED, UNCORRECTED = 0, 1  # nvmlMemoryErrorType_t

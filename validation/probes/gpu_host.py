@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from validation.counting import number_of
+from validation.nvml import Gpu, Nvml, NvmlError
 from validation.probes import virtualisation
 from validation.probes.cuda import Cuda, CudaError
-from validation.probes.nvml import Gpu, Nvml, NvmlError
 
 DEVICES, NODES = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/node")
 BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less

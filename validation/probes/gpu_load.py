@@ -28,6 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_copies
 from validation.probes.cuda import PORTABLE, Cuda, CudaError, Device
 from validation.probes.gpu_copies import HOST_SHARE, LIBC, Bench
@@ -35,7 +36,6 @@ from validation.probes.gpu_health import memory_errors
 from validation.probes.gpu_host import DEVICES, NODES, Buffers, pattern
 from validation.probes.gpu_spoilt import Spoilt, again
 from validation.probes.host_memory import available
-from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
 MAPS = Path("/proc/self/numa_maps")

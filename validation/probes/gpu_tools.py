@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc
 from validation.probes.gpu_host import refusal
-from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document, run_tool
 
 NVBANDWIDTH, P2P = "nvbandwidth", "p2pBandwidthLatencyTest"

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from validation.probes.nvml import Gpu, Nvml, NvmlError, State, reason_names
+from validation.nvml import Gpu, Nvml, NvmlError, State, reason_names
 
 SAMPLE_S = 0.2  # between two looks
 SHARE = 0.02  # of the time, at most, goes by in looking

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, pcie, rdma, rdma_perftest
 from validation.probes.cuda import Cuda, CudaError, Device
 from validation.probes.gpu_copies import refusals
-from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import run_tool
 
 SYSFS = Path("/sys")

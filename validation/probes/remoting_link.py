@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, remoting, remoting_train
 from validation.probes.gpu_host import HELD_BYTES, in_use
-from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.shaped_link import FAR, LOOPBACK, NEAR, Link, NoLink, child, join, new_network, relayed
 from validation.probes.tool import Ran, document, run_tool
 
