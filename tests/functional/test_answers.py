@@ -41,8 +41,8 @@ ELSEWHERE = {
     "inventory-scan": "test_inventory_scan.py",
     "traces": "test_training_evidence.py",
     "trace": "test_training_evidence.py",
-    "engine": "test_engine_build.py",
-    "engine-pack": "test_engine_pack.py",
+    "engine": "../engine/test_engine_build.py",
+    "engine-pack": "../engine/test_engine_pack.py",
 }
 """Answers that need more than is constructed here -> the test that holds them against their schema."""
 

@@ -72,7 +72,11 @@ def test_mig_that_is_on_by_accident_is_named(tmp_path: Path) -> None:
 def test_every_test_of_the_table_is_there() -> None:
     page = (ROOT / "docs/explanation/measuring/gpu-traps.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]
+    texts = [
+        path.read_text()
+        for folder in ("unit", "functional", "engine")
+        for path in (ROOT / "tests" / folder).glob("*.py")
+    ]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 10
     assert named <= there, named - there

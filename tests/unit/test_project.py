@@ -311,3 +311,11 @@ def test_every_pattern_of_the_functional_parts_names_a_test_file() -> None:
     assert len(lists) == 3
     for pattern in re.findall(r"'([^']+)'", " ".join(lists)):
         assert list((ROOT / "tests/functional").glob(f"test_{pattern}.py")), pattern
+
+
+def test_every_folder_of_tests_is_in_a_part() -> None:
+    text = (ROOT / "bin/test").read_text(encoding="utf-8")
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
+    named = {Path(name) for name in re.findall(r"(?<![\w/])(tests/[\w/]+)(?=\s)", text)}
+    assert len(folders) > 3
+    assert {folder for folder in folders if not {folder, *folder.parents} & named} == set()

@@ -369,7 +369,11 @@ def test_what_a_container_has_is_told_without_importing_it() -> None:
 def test_every_test_of_the_tables_is_there() -> None:
     page = (ROOT / "docs/explanation/measuring/training-traps.md").read_text()
     named = set(re.findall(r"`(test_\w+)`", page))
-    texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]
+    texts = [
+        path.read_text()
+        for folder in ("unit", "functional", "engine")
+        for path in (ROOT / "tests" / folder).glob("*.py")
+    ]
     there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
     assert len(named) > 15
     assert named <= there, named - there

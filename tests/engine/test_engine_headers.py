@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.test_engine_cuda import RECORDED
+from tests.engine.test_engine_cuda import RECORDED
 from toolkit.engine import build
 from toolkit.lease import nvml as lease_nvml
 from validation import nvml as probe_nvml

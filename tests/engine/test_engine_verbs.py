@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.test_engine_reference import alive
+from tests.engine.test_engine_reference import alive
 from tests.support.engine_run import MIB, built, client_of, server, wait_for
 from tests.support.engine_verbs import LACKS, TCP_BYTES, Wire, library, over_verbs, settings
 from tests.support.engine_wire import REPLY, admitted, asked, read, request

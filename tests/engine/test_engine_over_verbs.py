@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.functional.test_engine_api import (
+from tests.engine.test_engine_api import (
     test_asynchronous_data_come_while_the_program_does_something_else,
     test_copies_in_both_directions_at_once_do_not_wait_for_each_other,
     test_errors_of_asynchronous_calls_come_once_with_the_next_wait,
@@ -15,15 +15,15 @@ from tests.functional.test_engine_api import (
     test_streams_events_and_contexts,
     test_threads_share_a_connection,
 )
-from tests.functional.test_engine_batch import test_order_holds_between_requests_with_and_without_reply
-from tests.functional.test_engine_launches import (
+from tests.engine.test_engine_batch import test_order_holds_between_requests_with_and_without_reply
+from tests.engine.test_engine_launches import (
     test_a_kernel_that_never_ends_goes_with_its_client_and_with_its_lease,
     test_copies_in_two_dimensions,
     test_servers_that_give_the_same_addresses,
     test_training_by_the_engine_has_the_losses_of_the_devices_themselves,
     test_what_the_drivers_compiler_says_is_said_where_no_one_asked,
 )
-from tests.functional.test_engine_reference import (
+from tests.engine.test_engine_reference import (
     test_a_dead_clients_child_is_gone_within_a_second,
     test_children_die_with_a_killed_server,
     test_clients_and_children_killed_in_the_middle_of_copies_leave_nothing,
