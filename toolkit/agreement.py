@@ -15,7 +15,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError, read_source
 from validation.model import Origin
-from validation.profile import Profile, load_profile, profile_names, profile_origin, profile_path
+from validation.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
 from validation.runfiles import PROFILE, WAIVERS
 from validation.suites import SUITES
 from validation.waiver import Waiver, load_waivers
@@ -59,9 +59,8 @@ def find_agreement(
     agreed: Profile | None = None
     origin: Origin | None = None
     if name is not None:
-        source = read_source(profile_path(name))
+        agreed, source = read_profile(name, criteria, SUITES)
         origin = profile_origin(source.path)
-        agreed = load_profile(source, criteria, SUITES)
         files[PROFILE] = source.text
     granted: tuple[Waiver, ...] = ()
     if waivers is not None:

@@ -20,7 +20,7 @@ from validation.judge import judge
 from validation.load import ConfigError, Source, load_json, load_yaml, read_source
 from validation.model import Model, Plan, SignOff, VerdictDoc, VerdictName
 from validation.parsers.common import place
-from validation.profile import Profile, load_profile, profile_path
+from validation.profile import Profile, read_profile
 from validation.runfiles import VERDICT, RunFiles
 from validation.suites import SUITES
 
@@ -119,8 +119,7 @@ def rules_of(run: Path | RunFiles, criteria: str | Path | None, profile: str | N
         words.append(f"{named}: " + ("all criteria" if whole else "its criteria, and beside them the run's others"))
     agreed = None
     if profile is not None:
-        source = read_source(profile_path(profile))
-        agreed = load_profile(source, own, SUITES)
+        agreed, source = read_profile(profile, own, SUITES)
         sources.append(("profile.yml", source))
         words.append(f"acceptance profile {agreed.name}")
     kept = tuple(replace(source, path=Path(name)) for name, source in sources)

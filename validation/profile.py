@@ -2,16 +2,20 @@
 
 A profile is what supplier and customer agree on before anything is measured. Every criterion that the catalogue
 requires is either owed, or left out with a reason: silence is no agreement. Without a profile all of them are owed.
+
+A file may say what is other than in a packaged profile (`extends`). A run keeps the whole: it names all that is owed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
+import yaml
 from pydantic import Field, field_validator
 
 from validation.criterion import Criterion
@@ -19,9 +23,11 @@ from validation.fabric import Fabric
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
 from validation.model import AgreedProfile, Model, Origin
 from validation.waiver import Words
+from validation.yaml_text import parse_yaml, plain
 
 Delivery = Literal["network", "training", "elastic"]
 Test = Literal["quick", "full", "long"]
+_NAME = r"^[a-z0-9][a-z0-9-]*$"
 
 
 class LeftOut(Model):
@@ -38,7 +44,7 @@ class Profile(Model):
     `owed` and `left_out` hold ids of criteria.
     """
 
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
+    name: str = Field(pattern=_NAME)
     title: Words
     delivery: Delivery
     test: Test
@@ -75,6 +81,45 @@ class Profile(Model):
         return AgreedProfile(name=self.name, title=self.title, delivery=self.delivery, test=self.test)
 
 
+class Extension(Model):
+    """A profile by what is other than in the packaged one that it `extends`.
+
+    What it owes is no longer left out, and what it leaves out is no longer owed; in both lists the rest stays. Keys
+    that are None are those of the other.
+    """
+
+    name: str = Field(pattern=_NAME)
+    title: Words
+    extends: str
+    delivery: Delivery | None = None
+    test: Test | None = None
+    suites: tuple[str, ...] | None = Field(None, min_length=1)
+    owed: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+
+    def on(self, base: Profile, place: Callable[[str], int]) -> Profile:
+        """The whole profile. `place`: of a criterion's suite among all suites; what is added precedes later ones."""
+        without = {id_ for entry in self.left_out if entry.when == "always" for id_ in entry.criteria}
+        owed = [id_ for id_ in base.owed if id_ not in without]
+        for id_ in self.owed:
+            later = (n for n, other in enumerate(owed) if place(other) > place(id_))
+            owed.insert(next(later, len(owed)), id_)
+        spoken = {*self.owed, *(id_ for entry in self.left_out for id_ in entry.criteria)}
+        entries = list(self.left_out)
+        for entry in base.left_out:
+            if rest := tuple(id_ for id_ in entry.criteria if id_ not in spoken):
+                entries.append(entry.model_copy(update={"criteria": rest}))
+        return Profile(
+            name=self.name,
+            title=self.title,
+            delivery=self.delivery or base.delivery,
+            test=self.test or base.test,
+            suites=self.suites or base.suites,
+            owed=tuple(owed),
+            left_out=tuple(sorted(entries, key=lambda e: (e.when == "always", place(e.criteria[0])))),
+        )
+
+
 def _has_figure(criterion: Criterion, fabric: Fabric) -> bool:
     return criterion.bound.fabric_key is None or getattr(fabric, criterion.bound.fabric_key) is not None
 
@@ -86,8 +131,15 @@ def _folder() -> Path:
 def profile_names() -> list[str]:
     """Names of the packaged profiles: by delivery, quick before full before long."""
     order = {name: n for n, name in enumerate((*Delivery.__args__, *Test.__args__))}  # type: ignore[attr-defined]
-    found = [load_yaml(path, Profile) for path in _folder().glob("*.yml")]
-    return [p.name for p in sorted(found, key=lambda p: (order[p.delivery], order[p.test]))]
+    return sorted((path.stem for path in _folder().glob("*.yml")), key=lambda n: [order[one] for one in _kind(n)])
+
+
+def _kind(name: str) -> tuple[Delivery, Test]:
+    given = _given(read_source(profile_path(name)))
+    if isinstance(given, Profile):
+        return given.delivery, given.test
+    delivery, test = _kind(given.extends)
+    return given.delivery or delivery, given.test or test
 
 
 def profile_path(name_or_path: str) -> Path:
@@ -108,42 +160,87 @@ def profile_origin(path: Path) -> Origin:
     return "packaged" if path.parent == _folder() else "site"
 
 
-def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: Iterable[str]) -> Profile:
-    """A packaged profile by name, or one from a file by path, or as it was read; `criteria` and `suites` are those
-    that exist.
+def read_profile(name_or_path: str, criteria: Sequence[Criterion], suites: Iterable[str]) -> tuple[Profile, Source]:
+    """A packaged profile by name, or one from a file by path, and its text, in which nothing is taken from another:
+    the file's own, or the whole of what extends another. `criteria` and `suites` are those that exist.
 
     ConfigError with file and line: an unknown or contradictory criterion, one that is required and not spoken of, a
     profile that owes nothing that could fail.
     """
-    source = source if isinstance(source, Source) else read_source(profile_path(source))
-    profile, path = load_yaml(source, Profile), source.path
+    source = read_source(profile_path(name_or_path))
+    given = _given(source)
+    if isinstance(given, Profile):
+        return load_profile(source, criteria, suites), source
+    fault = _faults(source)
+    if "/" in given.extends or given.extends.endswith((".yml", ".yaml")):
+        raise fault(("extends",), f"{given.extends!r} is a file; only a packaged profile can be extended")
+    try:
+        base, _ = read_profile(given.extends, criteria, suites)
+    except ConfigError as unknown:
+        raise fault(("extends",), str(unknown)) from None
+    known, order = {c.id: c for c in criteria}, list(suites)
+    _check_head(given, source, order, fault)
+    _check_ids(given, known, fault)
+    for position, id_ in enumerate(given.owed):
+        if id_ in base.owed:
+            raise fault(("owed", position), f"{id_} is owed by {base.name} already; remove it here")
+    if set(base.owed) <= {id_ for entry in given.left_out for id_ in entry.criteria} and not given.owed:
+        raise fault(("left_out",), "a profile that owes nothing would accept anything; leave less out")
+    profile = given.on(base, lambda id_: order.index(known[id_].suite))
+    _check_whole(profile, given.left_out, known, fault)
+    text = f"# The whole of {source.path.name}, which extends {base.name}.\n"
+    return profile, Source(source.path, text + plain(profile.model_dump(mode="json", exclude_defaults=True)))
 
-    def fault(location: tuple[int | str, ...], words: str) -> ConfigError:
-        field = ".".join(str(part) for part in location)
-        return ConfigError(f"{path}:{line_of(source, *location)}: {field}: {words}")
 
-    known_suites = list(suites)
-    for position, suite in enumerate(profile.suites):
-        if suite not in known_suites:
-            raise fault(("suites", position), f"unknown suite {suite!r}; there are: {', '.join(known_suites)}")
-    if profile_origin(path) == "packaged" and profile.name != path.stem:
-        raise fault(("name",), f"{profile.name!r} does not fit the file's name; make them equal")
-    _check_ids(profile, {c.id: c for c in criteria}, fault)
+def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: Iterable[str]) -> Profile:
+    """The same without its text; of a run's copy as it was read, which is the whole and extends nothing."""
+    if isinstance(source, str):
+        return read_profile(source, criteria, suites)[0]
+    profile, known, fault = load_yaml(source, Profile), {c.id: c for c in criteria}, _faults(source)
+    _check_head(profile, source, list(suites), fault)
+    _check_ids(profile, known, fault)
+    _check_whole(profile, profile.left_out, known, fault)
     return profile
 
 
 _Fault = Callable[[tuple[int | str, ...], str], ConfigError]
 
 
-def _check_ids(profile: Profile, known: dict[str, Criterion], fault: _Fault) -> None:
+def _given(source: Source) -> Profile | Extension:
+    """What a file says, whole or not."""
+    with contextlib.suppress(yaml.YAMLError):  # which load_yaml tells
+        data = parse_yaml(source.text)
+        if isinstance(data, dict) and "extends" in data:
+            return load_yaml(source, Extension)
+    return load_yaml(source, Profile)
+
+
+def _faults(source: Source) -> _Fault:
+    def fault(location: tuple[int | str, ...], words: str) -> ConfigError:
+        field = ".".join(str(part) for part in location)
+        return ConfigError(f"{source.path}:{line_of(source, *location)}: {field}: {words}")
+
+    return fault
+
+
+def _check_head(given: Profile | Extension, source: Source, suites: Sequence[str], fault: _Fault) -> None:
+    for position, suite in enumerate(given.suites or ()):
+        if suite not in suites:
+            raise fault(("suites", position), f"unknown suite {suite!r}; there are: {', '.join(suites)}")
+    if profile_origin(source.path) == "packaged" and given.name != source.path.stem:
+        raise fault(("name",), f"{given.name!r} does not fit the file's name; make them equal")
+
+
+def _check_ids(given: Profile | Extension, known: dict[str, Criterion], fault: _Fault) -> None:
+    """That a file names criteria that exist, and each in one place."""
     owed: set[str] = set()
-    for position, id_ in enumerate(profile.owed):
+    for position, id_ in enumerate(given.owed):
         _known(("owed", position), id_, known, fault)
         if id_ in owed:
             raise fault(("owed", position), f"duplicate criterion: {id_}; remove one")
         owed.add(id_)
     without: set[str] = set()
-    for number, entry in enumerate(profile.left_out):
+    for number, entry in enumerate(given.left_out):
         for position, id_ in enumerate(entry.criteria):
             place: tuple[int | str, ...] = ("left_out", number, "criteria", position)
             _known(place, id_, known, fault)
@@ -152,11 +249,20 @@ def _check_ids(profile: Profile, known: dict[str, Criterion], fault: _Fault) -> 
             without.add(id_)
             if entry.when == "always" and id_ in owed:
                 raise fault(place, f"{id_} is owed too; keep one of the two")
+
+
+def _check_whole(profile: Profile, entries: Sequence[LeftOut], known: dict[str, Criterion], fault: _Fault) -> None:
+    """That a whole profile leaves nothing unsaid and could fail; `entries`: what its file leaves out itself."""
+    owed = set(profile.owed)
+    for number, entry in enumerate(entries):
+        for position, id_ in enumerate(entry.criteria):
             if entry.when == "no-bound" and (id_ not in owed or known[id_].bound.fabric_key is None):
                 raise fault(
-                    place, f"{id_}: when: no-bound is for what is owed and has its bound from the fabric profile"
+                    ("left_out", number, "criteria", position),
+                    f"{id_}: when: no-bound is for what is owed and has its bound from the fabric profile",
                 )
-    silent = [id_ for id_, c in known.items() if c.required and id_ not in owed | without]
+    spoken = owed.union(*(entry.criteria for entry in profile.left_out))
+    silent = [id_ for id_, c in known.items() if c.required and id_ not in spoken]
     if silent:
         raise fault(("owed",), f"neither owed nor left out: {', '.join(silent)}; put each into owed or into left_out")
     if all(known[id_].direction == "report" for id_ in owed):

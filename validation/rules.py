@@ -20,10 +20,9 @@ from typing import Any
 from validation.catalogue import load_criteria, read_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric, fabric_names, no_fabric, read_fabric
-from validation.load import read_source
 from validation.model import RunInfo
 from validation.model_base import Model
-from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.profile import Profile, profile_names, read_profile
 from validation.reference import Reference, packaged
 from validation.release import release
 from validation.suites import SUITES
@@ -194,17 +193,17 @@ def own() -> ReleaseRules:
     """The rules of this release, read from its files, which takes seconds."""
     criteria = load_criteria()
     fabrics = [*(read_fabric(name) for name in fabric_names()), no_fabric()]
-    profiles = {name: read_source(profile_path(name)) for name in profile_names()}
+    profiles = {name: read_profile(name, criteria, SUITES) for name in profile_names()}
     return ReleaseRules(
         criteria_hashes(criteria),
         claims_hashes(packaged()),
         {one.fabric.name: said_by(one.fabric) for one in fabrics},
-        {name: said_by(load_profile(source, criteria, SUITES)) for name, source in profiles.items()},
+        {name: said_by(profile) for name, (profile, _) in profiles.items()},
         {
             **{f"criteria {source.path.name}": source.sha256 for source in read_criteria()},
             **{f"reference {source.path.name}": source.sha256 for source in packaged().sources},
             **{f"fabric {one.fabric.name}": one.source.sha256 for one in fabrics},
-            **{f"profile {name}": source.sha256 for name, source in profiles.items()},
+            **{f"profile {name}": source.sha256 for name, (_, source) in profiles.items()},
         },
     )
 
@@ -217,7 +216,10 @@ def register() -> Mapping[str, ReleaseRules]:
 
 
 def register_text() -> str:
-    """The register with this release's rules as they stand; those of earlier releases stay as they are."""
+    """The register with this release's rules as they stand; those of earlier releases stay as they are.
+
+    So do the hashes of texts that have other names today: a run that keeps such a text keeps a release's.
+    """
     path = resources.files("validation") / REGISTER
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     mine = own()
@@ -226,6 +228,6 @@ def register_text() -> str:
         "claims": dict(mine.claims),
         "fabrics": dict(mine.fabrics),
         "profiles": dict(mine.profiles),
-        "texts": dict(mine.texts),
+        "texts": {**known.get(release(), {}).get("texts", {}), **mine.texts},
     }
     return json.dumps(known, indent=1, sort_keys=True) + "\n"

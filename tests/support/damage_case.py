@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from tests.support import rdma_case
 from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.report_fixture import RUN, results, topology
-from tests.support.site import addressed, plan_of, write_results, write_run
+from tests.support.site import CRITERIA, addressed, plan_of, write_results, write_run
 from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Plan, RunInfo
-from validation.profile import profile_path
+from validation.profile import read_profile
 from validation.runfiles import tied
+from validation.suites import SUITES
 
 Files = dict[str, bytes]
 FOLDER, NOWHERE, LOOP = b"\0 a folder", b"\0 a link that leads nowhere", b"\0 a link to itself"
@@ -70,7 +71,7 @@ def agreed_run(run_dir: Path) -> Path:
 
 def _profile() -> str:
     """Profile training-quick, in which one criterion more is owed."""
-    made = yaml.safe_load(profile_path("training-quick").read_text())
+    made = yaml.safe_load(read_profile("training-quick", CRITERIA, SUITES)[1].text)
     made["name"] = "ours"
     made["owed"].append(WAIVED)
     for left in made["left_out"]:

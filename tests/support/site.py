@@ -34,7 +34,7 @@ from validation.model import (
     Topology,
     VerdictDoc,
 )
-from validation.profile import Profile, load_profile, profile_path
+from validation.profile import Profile, load_profile, read_profile
 from validation.reference import packaged
 from validation.runfiles import tied
 from validation.suites import SUITES, make_plan
@@ -368,7 +368,7 @@ def write_run(
         (run_dir / "waivers.yml").write_text(plain({"waivers": listed}))
     write_results(run_dir, results, cut_after)
     if profile:
-        (run_dir / "profile.yml").write_text(profile_path(profile).read_text())
+        (run_dir / "profile.yml").write_text(read_profile(profile, CRITERIA, SUITES)[1].text)
     info = run_info(topology, plan, documents=tied(run_dir)).model_copy(update={"profile": profile or None})
     (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
     if judged:

@@ -25,8 +25,9 @@ from tests.support.site import (
 )
 from tests.support.site import results_of as results
 from validation.fabric import fabric_names, load_fabric
-from validation.load import ConfigError
-from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.kept import as_kept
+from validation.load import ConfigError, Source
+from validation.profile import Profile, load_profile, profile_names, profile_path, read_profile
 from validation.suites import SUITES
 
 NETWORK = ("preflight", "transport")
@@ -202,3 +203,76 @@ def test_unknown_names_and_files_are_told() -> None:
         load_profile("netwrk", CRITERIA, SUITES)
     with pytest.raises(ConfigError, match=r"no/such\.yml: no such file"):
         load_profile("no/such.yml", CRITERIA, SUITES)
+
+
+EXTENDED = [name for name in profile_names() if "\nextends:" in profile_path(name).read_text()]
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+def test_the_whole_of_what_extends_another_is_read_without_the_other(name: str) -> None:
+    """It is what a run keeps, and what `toolkit profiles show --text` prints."""
+    agreed, source = read_profile(name, CRITERIA, SUITES)
+    assert "extends:" not in source.text
+    assert load_profile(source, CRITERIA, SUITES) == agreed
+    assert "\nextends:" not in as_kept(source.text), "a text of this release"
+    assert as_kept(source.text) == source.text
+
+
+def extension(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "ours.yml"
+    path.write_text(f"name: ours\ntitle: Ours\n{text}")
+    return path
+
+
+def test_an_extension_owes_more_and_leaves_out_more_and_says_nothing_twice(tmp_path: Path) -> None:
+    path = extension(
+        tmp_path,
+        """extends: network
+owed: [tr.h2d, pf.asbuilt]
+left_out:
+  - {criteria: [tr.netlat, tn.long], why: later}
+""",
+    )
+    base, (ours, source) = profile("network"), read_profile(str(path), CRITERIA, SUITES)
+    assert (ours.name, ours.delivery, ours.test, ours.suites) == ("ours", base.delivery, base.test, base.suites)
+    assert set(ours.owed) == {*base.owed, "tr.h2d", "pf.asbuilt"} - {"tr.netlat"}
+    assert ours.owed.index("pf.lossless") < ours.owed.index("pf.asbuilt") < ours.owed.index("tr.rdmafn"), "by suite"
+    without = {id_: entry.why for entry in ours.left_out for id_ in entry.criteria}
+    assert (without["tr.netlat"], without["tn.long"]) == ("later", "later")
+    assert without["pf.converged"] == base.not_owed(CRITERIA, load_fabric("tcp10"))["pf.converged"]
+    assert not {"pf.asbuilt", "tr.h2d"} & without.keys()
+    assert load_profile(source, CRITERIA, SUITES) == ours
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("extends: netwrk\n", ":3: extends: unknown acceptance profile 'netwrk'; did you mean network?"),
+        ("extends: ./other.yml\n", ":3: extends: './other.yml' is a file; only a packaged profile can be extended"),
+        ("extends: [network]\n", ":3: extends: "),
+        ("extends: network\nowed: [pf.bom]\n", ":4: owed.0: pf.bom is owed by network already; remove it here"),
+        ("extends: network\nowed: [tn.shrt]\n", ":4: owed.0: unknown criterion 'tn.shrt'; did you mean tn.short?"),
+        ("extends: network\nowed:\n- tn.cpu\n- tn.cpu\n", ":6: owed.1: duplicate criterion: tn.cpu"),
+        ("extends: network\nsuites: [preflght]\n", ":4: suites.0: unknown suite"),
+        ("extends: network\nwoed: []\n", ":4: woed: unknown key; remove it or correct its spelling"),
+        ("extends: network\nleft_out:\n- {criteria: [pf.bom], why: ''}\n", ":5: left_out.0.why: is blank"),
+        ("extends: network\nowed: [tn.cpu]\nleft_out:\n- {criteria: [tn.cpu], why: later}\n",
+         ":6: left_out.0.criteria.0: tn.cpu is owed too"),
+        ("extends: network\nleft_out:\n- {criteria: [tn.cpu], when: no-bound, why: later}\n",
+         ":5: left_out.0.criteria.0: tn.cpu: when: no-bound is for what is owed"),
+        (f"extends: network\nleft_out:\n- {{criteria: [{', '.join(profile('network').owed)}], why: later}}\n",
+         ":4: left_out: a profile that owes nothing would accept anything; leave less out"),
+    ],
+)  # fmt: skip
+def test_what_is_no_extension_is_refused_with_file_and_line(tmp_path: Path, text: str, words: str) -> None:
+    path = extension(tmp_path, text)
+    with pytest.raises(ConfigError) as caught:
+        load_profile(str(path), CRITERIA, SUITES)
+    assert str(caught.value).startswith(f"{path}{words}"), caught.value
+    assert "\n" not in str(caught.value)
+
+
+def test_a_runs_copy_extends_nothing() -> None:
+    """Otherwise it would say something else with each release."""
+    with pytest.raises(ConfigError, match=r"profile\.yml:3: extends: unknown key"):
+        load_profile(Source(Path("profile.yml"), "name: a\ntitle: b\nextends: network\n"), CRITERIA, SUITES)

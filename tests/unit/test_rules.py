@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,12 @@ def test_an_earlier_release_is_known_by_the_register(monkeypatch: pytest.MonkeyP
     assert rules.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
     assert rules.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
     assert criteria_files(Path(rules.__file__).parent / "criteria")
+
+
+def test_texts_that_have_other_names_today_stay_in_the_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that keeps them was judged by this release's rules, and can be verified."""
+    own = rules.own()
+    monkeypatch.setattr(rules, "own", lambda: replace(own, texts={"criteria moved.yml": "0" * 64}))
+    texts = json.loads(rules.register_text())[release()]["texts"]
+    assert texts["criteria moved.yml"] == "0" * 64
+    assert set(own.texts.values()) < set(texts.values())

@@ -13,7 +13,7 @@ from toolkit.commands.options import json_option
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
-from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.profile import Profile, load_profile, profile_names, read_profile
 from validation.suites import SUITES
 
 
@@ -70,7 +70,7 @@ def _document(profile: Profile, criteria: Sequence[Criterion]) -> dict[str, obje
 
 @profiles.command()
 @click.argument("name", metavar="NAME|FILE")
-@click.option("--text", "as_text", is_flag=True, help="Print the profile's own file.")
+@click.option("--text", "as_text", is_flag=True, help="Print the whole as a file.")
 @json_option
 def show(name: str, as_text: bool, as_json: bool) -> None:
     """Show what a profile owes and leaves out.
@@ -82,9 +82,9 @@ def show(name: str, as_text: bool, as_json: bool) -> None:
     toolkit profiles show inventories/site/ours.yml
     """
     criteria = load_criteria()
-    profile = load_profile(name, criteria, SUITES)
+    profile, source = read_profile(name, criteria, SUITES)
     if as_text:
-        click.echo(profile_path(name).read_text(encoding="utf-8"), nl=False)
+        click.echo(source.text, nl=False)
         return
     if as_json:
         answers.say("profile", {"profile": _document(profile, criteria)})
