@@ -15,7 +15,7 @@ CODE = "ansible_collections.elastic_ai.toolkit.plugins.plugin_utils"
 #: Module of plugin_utils -> the filters that it has.
 FILTERS = {
     "docker": "docker_packages docker_daemon docker_daemon_differs",
-    "driver": ("driver_faults driver_runs driver_left_out driver_notes driver_services driver_stopped driver_obsolete"),
+    "driver": ("driver_judged"),
     "fabric": (
         "port_mtu fabric_links port_manager connection_uuid fabric_before port_commands fabric_port_files "
         "fabric_ports_off ports_to_activate sysctls_off"

@@ -10,9 +10,31 @@ FABRIC_MANAGER = "nvidia-fabricmanager.service"
 MODULES = "kernel modules of the driver"
 
 
-def driver_faults(
-    node: Mapping[str, Any], plan: Mapping[str, Any], *, user_space_only: bool, sysfs_root: str
-) -> list[str]:
+def driver_judged(
+    node: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    *,
+    user_space_only: bool,
+    sysfs_root: str,
+    secure_boot: str,
+    built_by_dkms: bool,
+) -> dict[str, Any]:
+    """What a plan comes to on a node: faults, runs, not_applicable, notes, services and stopped.
+
+    secure_boot: content of the EFI variable of that name; its last byte tells. built_by_dkms: the modules are built on
+    the node, so that nobody has signed them.
+    """
+    return {
+        "faults": _faults(node, plan, user_space_only=user_space_only, sysfs_root=sysfs_root),
+        "runs": _runs(node, plan),
+        "not_applicable": _left_out(node, plan, user_space_only=user_space_only),
+        "notes": _notes(plan, secure_boot=secure_boot, built_by_dkms=built_by_dkms),
+        "services": _services(plan),
+        "stopped": _stopped(node, plan),
+    }
+
+
+def _faults(node: Mapping[str, Any], plan: Mapping[str, Any], *, user_space_only: bool, sysfs_root: str) -> list[str]:
     """Why the driver cannot be installed as the settings say; those of the plan first."""
     faults = list(plan["faults"])
     if not user_space_only and not plan["gpus"]:
@@ -29,27 +51,27 @@ def driver_faults(
     return faults
 
 
-def driver_runs(node: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+def _runs(node: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     """Whether the node loads kernel modules of the driver: a container has those of its host."""
     return not node["in_container"] and plan["flavour"] != ""
 
 
-def driver_left_out(node: Mapping[str, Any], plan: Mapping[str, Any], *, user_space_only: bool) -> list[str]:
+def _left_out(node: Mapping[str, Any], plan: Mapping[str, Any], *, user_space_only: bool) -> list[str]:
     """What of the driver does not apply to this node, each with the reason."""
     left_out = []
     if node["in_container"]:
         left_out.append(f"{MODULES}: a container runs its host's kernel")
     elif user_space_only:
         left_out.append(f"{MODULES}: user space only was asked for")
-    if not driver_runs(node, plan):
+    if not _runs(node, plan):
         left_out.append("nvidia-persistenced: runs only where the kernel modules do")
         if plan["nvswitches"]:
             left_out.append("Fabric Manager: runs only where the kernel modules do")
     return left_out
 
 
-def driver_notes(plan: Mapping[str, Any], *, secure_boot: str, built_by_dkms: bool) -> list[str]:
-    """What an operator has to know. secure_boot: content of the EFI variable of that name; its last byte tells."""
+def _notes(plan: Mapping[str, Any], *, secure_boot: str, built_by_dkms: bool) -> list[str]:
+    """What an operator has to know and stops nothing."""
     if secure_boot[-1:] == "\x01" and plan["flavour"] and built_by_dkms:
         return [
             "Secure Boot is on: modules built by DKMS load only when the node's key is enrolled (mokutil --import "
@@ -58,18 +80,13 @@ def driver_notes(plan: Mapping[str, Any], *, secure_boot: str, built_by_dkms: bo
     return []
 
 
-def driver_services(plan: Mapping[str, Any]) -> list[str]:
+def _services(plan: Mapping[str, Any]) -> list[str]:
     """Units that run with the driver of this plan."""
     return [PERSISTENCED, *([FABRIC_MANAGER] if plan["fabric_manager"] else [])]
 
 
-def driver_stopped(node: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
+def _stopped(node: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     """Whether anything of a driver that runs here is not at work: its module, or a service of it."""
-    units = [node["units"][name] for name in driver_services(plan)]
+    units = [node["units"][name] for name in _services(plan)]
     at_work = node["modules"]["nvidia"]["loaded"] and all(unit["enabled"] and unit["active"] for unit in units)
-    return driver_runs(node, plan) and not at_work
-
-
-def driver_obsolete(holds: Mapping[str, Any], plan: Mapping[str, Any], missing: list[str]) -> list[str]:
-    """Packages on hold that the plan has under other names, where any of the plan's is missing."""
-    return [name for name in holds if name not in plan["packages"]] if missing else []
+    return _runs(node, plan) and not at_work

@@ -20,8 +20,17 @@ def node(**changed):
     return {"in_container": False, "packages": {}, "units": units, "modules": {"nvidia": {"loaded": True}}, **changed}
 
 
-def faults(reading, wanted, user_space_only=False):
-    return driver.driver_faults(reading, wanted, user_space_only=user_space_only, sysfs_root="/planted")
+def judged(reading=None, wanted=None, **changed):
+    given = {"user_space_only": False, "sysfs_root": "/planted", "secure_boot": "", "built_by_dkms": True}
+    return driver.driver_judged(reading or node(), wanted or plan(), **{**given, **changed})
+
+
+def faults(reading, wanted, **changed):
+    return judged(reading, wanted, **changed)["faults"]
+
+
+def notes(wanted=None, **changed):
+    return judged(wanted=wanted, **changed)["notes"]
 
 
 def test_faults_are_those_of_the_plan_then_those_of_the_node():
@@ -51,18 +60,18 @@ def test_kernel_modules_of_the_other_kind_are_named_where_they_are_installed():
 )
 def test_what_does_not_apply(container, flavour, user_space_only, switches, left_out):
     wanted = plan(flavour=flavour, nvswitches=switches)
-    lines = driver.driver_left_out(node(in_container=container), wanted, user_space_only=user_space_only)
+    lines = judged(node(in_container=container), wanted, user_space_only=user_space_only)["not_applicable"]
     assert len(lines) == len(left_out)
     assert all(part in line for part, line in zip(left_out, lines, strict=True)), lines
 
 
 def test_secure_boot_is_told_only_of_modules_that_dkms_builds():
     on, off = "\x06\x00\x00\x00\x01", "\x06\x00\x00\x00\x00"
-    assert "mokutil --import" in driver.driver_notes(plan(), secure_boot=on, built_by_dkms=True)[0]
-    assert driver.driver_notes(plan(), secure_boot=off, built_by_dkms=True) == []
-    assert driver.driver_notes(plan(), secure_boot="", built_by_dkms=True) == []
-    assert driver.driver_notes(plan(), secure_boot=on, built_by_dkms=False) == []
-    assert driver.driver_notes(plan(flavour=""), secure_boot=on, built_by_dkms=True) == []
+    assert "mokutil --import" in notes(secure_boot=on)[0]
+    assert notes(secure_boot=off) == []
+    assert notes() == []
+    assert notes(secure_boot=on, built_by_dkms=False) == []
+    assert notes(plan(flavour=""), secure_boot=on) == []
 
 
 @pytest.mark.parametrize(
@@ -79,17 +88,12 @@ def test_secure_boot_is_told_only_of_modules_that_dkms_builds():
     ],
 )
 def test_a_driver_is_started_where_a_part_of_it_is_not_at_work(changed, fabric_manager, stopped):
-    assert driver.driver_stopped(node(**changed), plan(fabric_manager=fabric_manager)) is stopped
+    assert judged(node(**changed), plan(fabric_manager=fabric_manager))["stopped"] is stopped
 
 
 def test_services_follow_the_plan():
-    assert driver.driver_services(plan()) == ["nvidia-persistenced.service"]
-    assert driver.driver_services(plan(fabric_manager=True))[1:] == ["nvidia-fabricmanager.service"]
-
-
-def test_holds_of_an_older_release_are_obsolete_where_packages_are_missing():
-    assert driver.driver_obsolete({"old": "1", "new": "2"}, plan(), ["new"]) == ["old"]
-    assert driver.driver_obsolete({"old": "1"}, plan(), []) == []
+    assert judged()["services"] == ["nvidia-persistenced.service"]
+    assert judged(wanted=plan(fabric_manager=True))["services"][1:] == ["nvidia-fabricmanager.service"]
 
 
 def test_the_role_tells_secure_boot_as_the_node_reads_it():
@@ -104,7 +108,8 @@ def test_the_role_tells_secure_boot_as_the_node_reads_it():
 
     cases = [{**given, "nvidia_driver_provider": provider} for provider in ("cuda", "canonical")]
     by_dkms, signed = (
-        case["__nvidia_driver_notes"] for case in role_values("nvidia_driver", ["__nvidia_driver_notes"], cases)
+        case["__nvidia_driver_judged"]["notes"]
+        for case in role_values("nvidia_driver", ["__nvidia_driver_judged"], cases)
     )
     assert len(by_dkms) == 1
     assert signed == []  # Canonical signs the modules of its packages
