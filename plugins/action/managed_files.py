@@ -10,12 +10,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.elastic_ai.toolkit.plugins.filter import toolkit as filters
-from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils import reading
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils import late, reading
 
 # Ansible imports this file in the process that it forks a worker from for each task, before the first of our files is
 # written: what is loaded here, no worker loads again.
-filters.load()
+late.load()
 
 SOURCES = ("content", "template", "src")
 

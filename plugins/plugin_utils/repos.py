@@ -146,7 +146,7 @@ def repos_files(
         )
     ]
     chosen = {repo["name"] for repo in plan}
-    absent = repos_gone(repos_paths(set(names) - chosen, system))
+    absent = [{"path": path, "state": "absent"} for path in repos_paths(set(names) - chosen, system)]
     if not is_apt(system):
         return present + absent
     preferences = preferences_text(pins)
@@ -186,11 +186,6 @@ def repos_read_of(contents: Iterable[str]) -> list[str]:
     """Globs of all list files that apt has of the sources with these texts."""
     urls = [u for text in contents for line in re.findall(r"^URIs:(.*)$", text, re.MULTILINE) for u in line.split()]
     return [f"{list_prefix(url)}*" for url in urls]
-
-
-def repos_gone(paths: Iterable[str]) -> list[dict[str, Any]]:
-    """Files for managed_files that are to go."""
-    return [{"path": path, "state": "absent"} for path in paths]
 
 
 def key_fault(repo: Repo, keys: Sequence[Mapping[str, Any]], now_s: float) -> str:

@@ -65,6 +65,13 @@ def test_the_archive_holds_what_roles_need_and_nothing_else(installed: Path) -> 
     assert f'\nversion = "{galaxy["version"]}"\n' in project, "one version for the package and the collection"
 
 
+def test_ansible_doc_knows_every_filter_of_the_archive(installed: Path) -> None:
+    names = sorted(f"elastic_ai.toolkit.{path.stem}" for path in (REPO / "plugins/filter").glob("*.yml"))
+    told = json.loads(ansible(installed, "ansible-doc", "-t", "filter", "--json", *names))
+    assert sorted(told) == names
+    assert all(str(installed) in one["doc"]["filename"] for one in told.values())
+
+
 def test_a_role_runs_from_the_installed_collection_on_rocky_10(installed: Path) -> None:
     """A system that only role docker knows: its entry in one file of that role is all that it takes."""
     node = json.loads((REPO / "tests/data/facts/os/el9.json").read_text(encoding="utf-8"))

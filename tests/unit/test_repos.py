@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from tests.support.node_modules import load_filters
+from tests.support.node_modules import load, load_filters
 
 ROOT = Path(__file__).parents[2]
 FILTERS = load_filters("repos")
@@ -180,7 +180,7 @@ def test_only_entries_of_the_same_repositories_are_put_out_of_action():
         "/etc/apt/sources.list.d/cuda-x/evil.list",
         "/var/lib/apt/lists/x_InRelease",
     ]
-    moved = FILTERS["repos_moved"](found, VARS["__repos_legacy"], plan("cuda"))
+    moved = load("plugins/plugin_utils/repos.py").repos_moved(found, VARS["__repos_legacy"], plan("cuda"))
     assert [m["path"] for m in moved] == found[:1]
     assert all(line.startswith("#") for m in moved for line in m["content"].splitlines())
 

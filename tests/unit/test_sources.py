@@ -14,7 +14,8 @@ from tests.support.node_modules import load
 from tests.unit.test_repos import FILTERS, VARS, files, plan
 
 sources = load("plugins/plugin_utils/sources.py")
-MOVED = load("plugins/plugin_utils/repos.py").MOVED
+repos = load("plugins/plugin_utils/repos.py")
+MOVED = repos.MOVED
 FOLDER = "/etc/apt/sources.list.d"
 CUDA = "https://developer.download.nvidia.com/compute/cuda/repos/debian12/x86_64/"
 DEBIAN = "deb http://debian.example.net/debian bookworm main\n"
@@ -22,8 +23,8 @@ ALL = ("cuda", "nvidia-container-toolkit", "docker", "doca")
 
 
 def superseded(contents: dict[str, str], *names: str, **changes: Any) -> dict[str, str]:
-    repos = plan(*(names or ALL), system="debian12", **changes)
-    listed = sources.repos_superseded(contents, VARS["__repos_legacy"], VARS["__repos_addresses"], repos)
+    wanted = plan(*(names or ALL), system="debian12", **changes)
+    listed = sources.repos_superseded(contents, VARS["__repos_legacy"], VARS["__repos_addresses"], wanted)
     assert len({one["path"] for one in listed}) == len(listed), "each file once"
     return {one["path"]: one["content"] for one in listed}
 
@@ -38,7 +39,7 @@ def superseded(contents: dict[str, str], *names: str, **changes: Any) -> dict[st
 def test_files_of_the_vendors_names_are_replaced_in_both_forms(name: str) -> None:
     path = f"{FOLDER}/{name}"
     assert superseded({path: "whatever"}) == {path: MOVED}
-    assert [one["path"] for one in FILTERS["repos_moved"]([path], VARS["__repos_legacy"], plan(*ALL))] == [path]
+    assert [one["path"] for one in repos.repos_moved([path], VARS["__repos_legacy"], plan(*ALL))] == [path]
 
 
 ONE_LINE = {

@@ -1,0 +1,29 @@
+"""Whether a node can be provisioned, and which versions fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import filters_of
+
+#: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
+CODE = {
+    "preflight": (
+        "preflight_facts",
+        "preflight_reasons",
+        "preflight_notes",
+        "address_owners",
+        "preflight_table",
+        "preflight_unread",
+    ),
+    "stack": ("nic_list", "stack_data", "stack_effective", "stack_variables", "stack_faults", "stack_notes"),
+}
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Filters by name."""
+        return filters_of(CODE)

@@ -1,0 +1,31 @@
+"""What Slurm is told of nodes and of the pool's policies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import filters_of
+
+#: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
+CODE = {
+    "slurm": (
+        "slurm_confines",
+        "slurm_taken_over",
+        "slurm_topology",
+        "slurm_memory_mib",
+        "slurm_gpus",
+        "other_databases",
+        "slurm_cluster",
+    ),
+    "slurm_cores": ("slurm_gpu_cores",),
+    "slurm_policy": ("slurm_policy", "slurm_pool_faults"),
+}
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Filters by name."""
+        return filters_of(CODE)
