@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say: the wheel brings the collection too, so that an installed toolkit needs no checkout.
 
 Roles, playbooks, plugins, stacks, inventories and the engines' C sources go to ansible_collections/elastic_ai/toolkit
-beside the packages: there Ansible finds the collection on Python's path, and `validation.project` the files. Of a
+beside the packages: there Ansible finds the collection on Python's path, and `validation.base.project` the files. Of a
 checkout only what git has is taken: a site's own inventory, with its secrets, never gets into a wheel.
 """
 

@@ -52,11 +52,11 @@ OURS = """
 import gc
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
-from validation.columns import Columns
-from validation.frames import read_frames
-from validation.judge import judge
-from validation.model_judgement import others
-from validation.runfiles import RunFiles
+from validation.run.columns import Columns
+from validation.run.frames import read_frames
+from validation.judging.judge import judge
+from validation.model.judgement import others
+from validation.run.runfiles import RunFiles
 gc.set_threshold(*COLLECTOR)
 run = RunFiles(Path(sys.argv[1]))
 if len(sys.argv) > 2:

@@ -30,9 +30,9 @@ PART = """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
-from validation.consistency import check_documents, read_evidence
-from validation.judge import judge
-from validation.runfiles import RunFiles
+from validation.run.consistency import check_documents, read_evidence
+from validation.judging.judge import judge
+from validation.run.runfiles import RunFiles
 
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -70,7 +70,7 @@ AGAIN = """
 import gc, hashlib, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
-from validation.rejudge import judge_files
+from validation.run.rejudge import judge_files
 
 gc.set_threshold(*COLLECTOR)
 before = resource.getrusage(resource.RUSAGE_SELF)
@@ -87,11 +87,11 @@ import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
-from validation.columns import Columns
-from validation.frames import read_frames
-from validation.judge import judge
-from validation.model_judgement import others
-from validation.runfiles import RunFiles
+from validation.run.columns import Columns
+from validation.run.frames import read_frames
+from validation.judging.judge import judge
+from validation.model.judgement import others
+from validation.run.runfiles import RunFiles
 
 gc.set_threshold(*COLLECTOR)
 run = RunFiles(Path(sys.argv[1]))
@@ -124,9 +124,9 @@ def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool
     from collections.abc import Iterator
 
     from tests.support.report_large import streamed
-    from validation.columns import packed
-    from validation.frames import Frame, write_frames
     from validation.model import Result
+    from validation.run.columns import packed
+    from validation.run.frames import Frame, write_frames
 
     ends: list[int] = []
 

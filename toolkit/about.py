@@ -7,8 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from validation import project
-from validation.release import release
+from validation.base import project
+from validation.rules.release import release
 
 
 def lines() -> list[str]:

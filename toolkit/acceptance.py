@@ -15,25 +15,25 @@ from toolkit.errors import LabError, UsageFault
 from toolkit.fabric_choice import trains_over_tcp
 from toolkit.lab.rehearsable import needs_machines
 from toolkit.progress import ProgressLines
-from validation.again import again, on_nodes
-from validation.baseline import NAME as BASELINE
-from validation.catalogue import load_criteria, read_criteria
-from validation.checked import known
-from validation.consistency import check_documents, known_evidence
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
-from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.facts import Ports
+from validation.judging.again import again, on_nodes
 from validation.judging.case import make_case
-from validation.kept import as_kept
-from validation.load import ConfigError
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
+from validation.model.load import ConfigError
 from validation.parsers.common import ParseError, as_facts
-from validation.rejudge import judge_files
-from validation.release import release
-from validation.runfiles import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
+from validation.rules.release import release
+from validation.run.baseline import NAME as BASELINE
+from validation.run.checked import known
+from validation.run.consistency import check_documents, known_evidence
+from validation.run.kept import as_kept
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
-from validation.accepted import AcceptedRate, AcceptedRates, Key, job_key
-from validation.fabric import Fabric
-from validation.load import ConfigError, load_json
+from validation.judging.accepted import AcceptedRate, AcceptedRates, Key, job_key
 from validation.model import Measurement, Plan, Topology, VerdictDoc
-from validation.runfiles import VERDICT, RunFiles
+from validation.model.load import ConfigError, load_json
+from validation.rules.fabric import Fabric
+from validation.run.runfiles import VERDICT, RunFiles
 
 CRITERION = "tn.rate"
 

@@ -10,15 +10,12 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory_lines import locate
-from validation.counting import be, number_of
-from validation.criterion import Criterion
-from validation.fabric import Fabric
-from validation.load import ConfigError, read_source
+from validation.base.counting import be, number_of
 from validation.model import Origin
-from validation.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
-from validation.runfiles import PROFILE, WAIVERS
-from validation.suites import SUITES
-from validation.waiver import Waiver, load_waivers
+from validation.plan.suites import SUITES
+from validation.rules.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
+from validation.rules.waiver import Waiver, load_waivers
+from validation.run.runfiles import PROFILE, WAIVERS
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 from toolkit.errors import UsageFault, or_nearest
 from toolkit.exits import Exit
-from validation.checks import tag_of
-from validation.counting import number_of
+from validation.asbuilt.checks import tag_of
+from validation.base.counting import number_of
 from validation.execute import Launcher
 from validation.execute.measure import Taken, take
 from validation.facts import AsBuiltFacts, CheckOutcome
 from validation.kinds import job_for
 from validation.model import Node, Topology
-from validation.suites.asbuilt import AT_A_TIME, checks
+from validation.plan.suites.asbuilt import AT_A_TIME, checks
 
 CRITERION = "pf.asbuilt"
 

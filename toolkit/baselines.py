@@ -9,11 +9,11 @@ import click
 
 from toolkit import acceptance
 from toolkit.errors import UsageFault
-from validation.baseline import NAME, Made, baseline_of, read_baseline, unfit
-from validation.criterion import Criterion
-from validation.load import Source, read_source
 from validation.model import Topology
-from validation.runfiles import VERDICT, RunFiles
+from validation.model.load import Source, read_source
+from validation.rules.criterion import Criterion
+from validation.run.baseline import NAME, Made, baseline_of, read_baseline, unfit
+from validation.run.runfiles import VERDICT, RunFiles
 
 
 def make(folders: Sequence[Path]) -> Made:

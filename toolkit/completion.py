@@ -24,7 +24,7 @@ from click.shell_completion import CompletionItem
 SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
 """A test holds them against those of the plan."""
 FORMATS = ("html", "pdf", "json", "junit", "prom", "none")
-_RULES = Path(__file__).resolve().parents[1] / "validation"
+_RULES = Path(__file__).resolve().parents[1] / "validation/rules"
 _ID = re.compile(r"^\s*- id: ([\w.-]+)", re.MULTILINE)
 _HOST = re.compile(r"^\s+([A-Za-z0-9][\w.-]*):\s*(?:\{.*|$)")
 _SLURM_S = 2.0

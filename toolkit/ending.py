@@ -11,9 +11,9 @@ from toolkit.next_steps import next_commands, unselected
 from toolkit.progress import make_console
 from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
 from toolkit.verdict_text import UNDECLARED, print_verdict
-from validation.glance import Glance, glance
+from validation.judging.glance import Glance, glance
 from validation.model import VerdictDoc
-from validation.runfiles import RunFiles
+from validation.run.runfiles import RunFiles
 from validation.signing import is_signed
 
 

@@ -14,7 +14,7 @@ from toolkit.command_class import Group
 from toolkit.exits import Exit
 from toolkit.needs import told
 from toolkit.streams import flushed, shown
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 
 COLLECTOR = (100_000, 20, 100)
 """Thresholds of the garbage collector. A run's documents are hundreds of thousands of objects that live as long as the

@@ -1,11 +1,11 @@
-"""The toolkit's own errors, under the root of all (validation/errors.py). Standard library only: nodes import it."""
+"""The toolkit's own errors, under the root of all (validation/base/errors.py). Nodes import it, without packages."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
 
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 
 
 class UsageFault(ToolkitError):

@@ -8,10 +8,10 @@ from pathlib import Path
 from toolkit.errors import UsageFault
 from toolkit.inventory import DeclaredFabric
 from toolkit.inventory_lines import locate
-from validation.errors import ConfigError
-from validation.fabric import Fabric, LoadedFabric, read_fabric
-from validation.load import line_of
+from validation.base.errors import ConfigError
 from validation.model import Topology
+from validation.model.load import line_of
+from validation.rules.fabric import Fabric, LoadedFabric, read_fabric
 
 CONTAINER = "systemd-nspawn"
 OVER_TCP = (

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from toolkit.engine import local_build
 from toolkit.errors import BuildError
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Found, Node, Port, SshTarget, Topology
 from validation.probes import gpulibs, pcie, virtualisation
 from validation.probes.rdma_ports_sysfs import represented

@@ -22,10 +22,10 @@ from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import others, refuse_absent_lab
+from validation.base.project import ROOT
+from validation.base.secret_words import secret_name, secret_text
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
-from validation.model_base import explain
-from validation.project import ROOT
-from validation.secret_words import secret_name, secret_text
+from validation.model.base import explain
 
 GROUPS = ("heads", "clients", "gpu_servers")
 __all__ = ["DeclaredFabric", "InventoryError", "PortMtu", "Site", "declared", "read_inventory", "read_site"]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import yaml
 
-from validation.load import ConfigError, read_source
-from validation.yaml_text import fault_of, yaml_tree
+from validation.base.yaml_text import fault_of, yaml_tree
+from validation.model.load import ConfigError, read_source
 
 _SUFFIXES = (".yml", ".yaml")
 #: Endings that Ansible leaves out of a folder of inventories (INVENTORY_IGNORE_EXTS).

@@ -14,8 +14,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from toolkit.inventory_source import Host
+from validation.base.secret_words import secret_text
 from validation.model import Bom, LabLink, Node, Platform, Scalar, Topology
-from validation.secret_words import secret_text
 
 SCHEMA: Literal["elastic-ai-inventory/3"] = "elastic-ai-inventory/3"
 #: Variables that are taken from the checked model of a host, so that they count as known.

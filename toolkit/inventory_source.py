@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.lab_inventory import ansible_environment
-from validation import ansible_side, bounded
-from validation.load import ConfigError
+from validation import ansible_side
+from validation.base import bounded
+from validation.model.load import ConfigError
 
 #: What each of Ansible's readers says of a source, in the forms of ansible-core 2.19 and of those before.
 _READER = re.compile(

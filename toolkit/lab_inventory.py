@@ -10,9 +10,9 @@ from typing import Literal
 from toolkit.errors import or_nearest
 from toolkit.lab.spec import DEFAULT_NAME, LAB, state_root
 from toolkit.lab.standing import standing_inventory
-from validation.load import load_yaml, read_source
-from validation.model_base import Model
-from validation.project import ROOT
+from validation.base.project import ROOT
+from validation.model.base import Model
+from validation.model.load import load_yaml, read_source
 
 PLUGIN = "elastic_ai.toolkit.lab"  # plugins/inventory/lab.py
 _OF_A_LAB = {"hosts.yml", "group_vars"}

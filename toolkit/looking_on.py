@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.progress import duration
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 from validation.execute import Launcher
-from validation.load import read_results
 from validation.model import Call, Measurement, Plan
-from validation.runfiles import RESULTS
+from validation.model.load import read_results
+from validation.run.runfiles import RESULTS
 
 KIND = "training-long"
 EVERY_S = 15.0

@@ -66,7 +66,7 @@ def progress(words: str) -> None:
 def detail(words: str) -> None:
     """A line on stderr with --verbose alone; what looks like a secret in it is not shown."""
     if _CHOSEN.verbose:
-        from validation.secret_words import hidden_text  # here, for a help need not wait for its patterns
+        from validation.base.secret_words import hidden_text  # here, for a help need not wait for its patterns
 
         click.echo(hidden_text(words), err=True)
 
@@ -74,7 +74,7 @@ def detail(words: str) -> None:
 def ran(command: Iterable[str]) -> None:
     """The same of a command that is run."""
     if _CHOSEN.verbose:
-        from validation.secret_words import hidden_words
+        from validation.base.secret_words import hidden_words
 
         detail(f"  runs {shlex.join(hidden_words(command))}")
 
@@ -109,7 +109,7 @@ def _seen(event: str, args: tuple[Any, ...]) -> None:
 
 def _words(event: str, args: tuple[Any, ...]) -> str:
     if event == "subprocess.Popen":
-        from validation.secret_words import hidden_words
+        from validation.base.secret_words import hidden_words
 
         command = args[1] if isinstance(args[1], (list, tuple)) else [args[0]]
         return f"runs {shlex.join(hidden_words(os.fsdecode(word) for word in command))}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from validation.analysis.narrow import Job, Narrowing, Outcome
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 PLACES = ("{nodes}", "{count}", "{hostfile}")
 """What is put into the command's words: names with commas between them, how many, a file with one on each line."""

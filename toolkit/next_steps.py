@@ -9,11 +9,11 @@ from pathlib import Path
 
 from toolkit.lab.spec import DEFAULT_NAME, lab_dir, state_root
 from toolkit.lab_inventory import listed_lab
-from validation.criterion import Criterion
-from validation.errors import ToolkitError
-from validation.glance import Glance
+from validation.base.errors import ToolkitError
+from validation.judging.glance import Glance
+from validation.judging.unmeasured import Why
 from validation.model import RunInfo, Topology, VerdictDoc
-from validation.unmeasured import Why
+from validation.rules.criterion import Criterion
 
 SIGN = 'toolkit sign {run} --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"'
 

@@ -18,9 +18,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from toolkit.errors import or_nearest
 from toolkit.inventory_lines import locate
 from toolkit.lease import SHARDS_PER_GPU
-from validation.counting import number_of
-from validation.load import ConfigError, load_yaml
-from validation.model_base import explain
+from validation.base.counting import number_of
+from validation.model.base import explain
+from validation.model.load import ConfigError, load_yaml
 
 #: Where an inventory keeps its policies, below the inventory's folder.
 POOL_FILE = Path("group_vars/all/pool.yml")

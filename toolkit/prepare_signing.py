@@ -7,8 +7,8 @@ from pathlib import Path
 
 from toolkit import acceptance
 from toolkit.errors import UsageFault
-from validation.load import ConfigError
-from validation.runfiles import INVENTORY, VERDICT, RunFiles
+from validation.model.load import ConfigError
+from validation.run.runfiles import INVENTORY, VERDICT, RunFiles
 from validation.signing import is_signed
 
 

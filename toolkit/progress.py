@@ -16,7 +16,7 @@ import click
 from toolkit.estimates import Clock
 from toolkit.streams import console
 from toolkit.working import Pace, duration
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.kinds import FIRST, KINDS
 from validation.model import Measurement, Plan, Result
 

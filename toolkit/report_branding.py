@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from validation.fabric import Fabric
 from validation.model import Topology
+from validation.rules.fabric import Fabric
 
 
 def find_branding(named: Path | None, inventory: Path, fabric: Fabric, topology: Topology) -> Path | None:

@@ -13,16 +13,16 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault, or_nearest
-from validation.accepted import AcceptedRates
-from validation.built import HowBuilt
-from validation.fabric import LoadedFabric
-from validation.files import replace
-from validation.kept import as_kept
-from validation.load import Source
+from validation.base.files import replace
+from validation.judging.accepted import AcceptedRates
 from validation.model import Plan, RunInfo, Topology
-from validation.model_base import Model
-from validation.reference import packaged
-from validation.runfiles import (
+from validation.model.base import Model
+from validation.model.built import HowBuilt
+from validation.model.load import Source
+from validation.rules.fabric import LoadedFabric
+from validation.rules.reference import packaged
+from validation.run.kept import as_kept
+from validation.run.runfiles import (
     ACCEPTED,
     BUILT,
     CRITERIA,

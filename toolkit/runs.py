@@ -10,9 +10,9 @@ from typing import Any
 
 from toolkit import rundir
 from toolkit.verdict_lines import state_words
-from validation import bounded
-from validation.errors import ToolkitError
-from validation.runfiles import RUN, VERDICT, RunFiles
+from validation.base import bounded
+from validation.base.errors import ToolkitError
+from validation.run.runfiles import RUN, VERDICT, RunFiles
 from validation.signing import SIGNATURES
 from validation.signing.statement import read_statement
 

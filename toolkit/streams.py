@@ -21,7 +21,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from toolkit.errors import UsageFault
-from validation.visible import visible_lines
+from validation.base.visible import visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import click
 
 from toolkit.streams import columns
-from validation.visible import visible
+from validation.base.visible import visible
 
 GAP = 2
 LEAST = 28

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.errors import UsageFault
-from validation import bounded
+from validation.base import bounded
 from validation.parsers.common import ParseError
 from validation.parsers.training_trace import trace_of
 from validation.probes.train_trace import SORTS
-from validation.runfiles import RunFiles
+from validation.run.runfiles import RunFiles
 
 KIND = "training-short"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
-from validation.errors import ToolkitError
-from validation.files import replace
-from validation.runfiles import VERDICT, RunFiles
+from validation.base.errors import ToolkitError
+from validation.base.files import replace
+from validation.run.runfiles import VERDICT, RunFiles
 from validation.trend import Trend, as_text, trend_of, write_formats
 from validation.trend.gather import Pair
 from validation.trend.metrics import metrics_text

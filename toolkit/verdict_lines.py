@@ -1,6 +1,6 @@
 """A verdict in about ten lines: what a run ends with on a terminal, in a pipe and in a log.
 
-Words for people, made from typed data (validation/glance.py); nobody parses them. Nothing here is padded.
+Words for people, made from typed data (validation/judging/glance.py); nobody parses them. Nothing here is padded.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from toolkit.progress import duration
-from validation.counting import number_of
-from validation.glance import Failure, Glance, Group, Suspected
+from validation.base.counting import number_of
+from validation.judging.glance import Failure, Glance, Group, Suspected
 from validation.model import VerdictDoc
 
 MOST = 3

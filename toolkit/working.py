@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 
 EVERY_S = 15.0
 """Without a terminal: as long as this between two lines of progress, no more and, while something runs, no less."""

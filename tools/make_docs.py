@@ -25,10 +25,10 @@ sys.path.insert(0, str(ROOT))
 from toolkit import answer_forms, exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
 from tools.docsite import measured  # noqa: E402
-from validation.catalogue import load_criteria  # noqa: E402
-from validation.fabric import load_fabric  # noqa: E402
 from validation.model import LabLink  # noqa: E402
-from validation.rules import REGISTER, register_text  # noqa: E402
+from validation.rules.catalogue import load_criteria  # noqa: E402
+from validation.rules.fabric import load_fabric  # noqa: E402
+from validation.rules.hashes import REGISTER, register_text  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"
@@ -71,16 +71,16 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/how-to/acceptance.md": ("toolkit/exits.py", exits.verdict_table),
     "docs/reference/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
     "docs/reference/answers.md": ("toolkit/answer_forms/", answer_forms.table),
-    "docs/explanation/verdicts.md": ("validation/fabrics/", tcp_bounds),
+    "docs/explanation/verdicts.md": ("validation/rules/fabrics/", tcp_bounds),
     "docs/how-to/pool.md": ("toolkit/lease/engines/", engine_table),
-    "docs/how-to/troubleshooting.md": ("validation/criteria/*.yml", remedies),
-    "docs/reference/measured.md": ("validation/kinds/ and validation/criteria/", measured.sections),
+    "docs/how-to/troubleshooting.md": ("validation/rules/criteria/*.yml", remedies),
+    "docs/reference/measured.md": ("validation/kinds/ and validation/rules/criteria/", measured.sections),
 }
 
 
 #: file that is made as a whole -> how
 WHOLE: dict[str, Callable[[], str]] = {
-    f"validation/{REGISTER}": register_text,
+    f"validation/rules/{REGISTER}": register_text,
     **{f"docs/schema/{name}": partial(_json, schema) for name, schema in answer_forms.files().items()},
 }
 

@@ -40,7 +40,7 @@ from PIL import Image  # noqa: E402
 from toolkit import acceptance, prepare_signing, rundir  # noqa: E402
 from toolkit.agreement import Agreement  # noqa: E402
 from validation.execute import measure, scheduler  # noqa: E402
-from validation.runfiles import RunFiles  # noqa: E402
+from validation.run.runfiles import RunFiles  # noqa: E402
 from validation.signing.sign import sign_run  # noqa: E402
 
 RECORDED = ROOT / "tests/data/sample/rehearsal.tar.xz"

@@ -22,7 +22,7 @@ def _checked(data: Mapping[str, Any], shards: int | None, inventory: str) -> Any
     try:
         from toolkit.lease import SHARDS_PER_GPU
         from toolkit.pool_policy import check_pool, load_pool
-        from validation.load import ConfigError
+        from validation.model.load import ConfigError
     except ImportError as fault:
         raise AnsibleFilterError(
             f"slurm_pool: install the package elastic-ai-toolkit beside Ansible ({fault})"

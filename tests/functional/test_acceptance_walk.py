@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.beside_progress import beside_progress
 from tests.support.warm import command
-from validation.catalogue import load_criteria
+from validation.rules.catalogue import load_criteria
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests/data/walk"

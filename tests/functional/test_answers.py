@@ -28,8 +28,8 @@ from toolkit.commands import lease_static
 from toolkit.commands import node as node_command
 from toolkit.lab.spec import make_spec
 from toolkit.lease import instance
-from validation.addendum import Addendum
 from validation.facts import AsBuiltFacts, CheckOutcome
+from validation.judging.addendum import Addendum
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = 9

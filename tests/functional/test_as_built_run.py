@@ -20,10 +20,10 @@ from tests.support import fake_node
 from tests.support.asbuilt_documents import built, deployment
 from tests.support.warm import command
 from toolkit.deploy.site_state import SiteState
-from validation import project
-from validation.built import HowBuilt
-from validation.checks import checks_of
+from validation.asbuilt.checks import checks_of
+from validation.base import project
 from validation.kinds import parse
+from validation.model.built import HowBuilt
 
 ROOT = Path(__file__).resolve().parents[2]
 WALK = ROOT / "tests/data/walk"

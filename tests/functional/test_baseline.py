@@ -22,15 +22,15 @@ from toolkit.baselines import make, measured_by, with_baseline
 from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from validation.baseline import LEAST_MARGIN, NAME, baseline_of, read_baseline
-from validation.catalogue import load_criteria, read_criteria
-from validation.errors import ConfigError
-from validation.load import read_source
+from validation.base.errors import ConfigError
 from validation.model import VerdictDoc
-from validation.otherwise import judge_otherwise, rules_of
-from validation.rejudge import judge_files
+from validation.model.load import read_source
 from validation.report.criteria import derivations
-from validation.runfiles import CRITERIA, RunFiles
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.run.baseline import LEAST_MARGIN, NAME, baseline_of, read_baseline
+from validation.run.other_rules import judge_otherwise, rules_of
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import CRITERIA, RunFiles
 
 DAYS = [f"2026-11-2{day}T10-15-00Z-tcp10" for day in range(1, 6)]
 PAIR = "tcp-latency.gpu1-fab0.gpu2-fab0"

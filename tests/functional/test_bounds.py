@@ -13,7 +13,7 @@ import pytest
 from tests.support.local_launcher import LocalLauncher, execute
 from tests.support.node_modules import ROOT, load
 from tests.support.run_case import only, plan, processes_of, topology
-from validation import bounded
+from validation.base import bounded
 from validation.execute import Remote, measure, remote
 from validation.probes import tool
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign, signed_bundle
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 from validation.signing import bundle as bundles
 from validation.signing.bundle import Damaged, Entry, extract_bundle, write_bundle
 from validation.signing.manifest import compare, read_manifest

@@ -27,11 +27,11 @@ from toolkit.lab.gpufaults import described
 from validation.facts import BurnFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
+from validation.plan.suites import PlanError
 from validation.probes import burn_copies, torch_burn, torch_compute
 from validation.probes.supervise import descendants
 from validation.report.burn_in import burn_figures
 from validation.report.documents import read_run
-from validation.suites import PlanError
 
 compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 ASKED = {"seconds": 2.0, "gpus": 2, "copy_bytes": MIB, "python": ""}

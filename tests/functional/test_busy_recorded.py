@@ -12,8 +12,8 @@ from tests.support.run_case import only, plan, topology
 from validation.execute.denied import denied_on
 from validation.execute.remote import Output
 from validation.kinds import KINDS
-from validation.load import read_results
 from validation.model import Denied, Result
+from validation.model.load import read_results
 from validation.probes.denied import Reading, between, reading
 
 TICK = os.sysconf("SC_CLK_TCK")

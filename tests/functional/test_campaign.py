@@ -17,11 +17,11 @@ from tests.support.site import plan_of, results_of, write_run
 from validation.campaign import Campaign, NotTogether, as_html, as_text, campaign_of
 from validation.campaign.model import Row
 from validation.campaign.sections import PARTS
-from validation.catalogue import load_criteria
-from validation.load import ConfigError
-from validation.reference import packaged
+from validation.model.load import ConfigError
 from validation.report.claims import conformance_of
 from validation.report.documents import read_run
+from validation.rules.catalogue import load_criteria
+from validation.rules.reference import packaged
 
 SLOW_LINK, FAST_LINK = "2026-11-21T10-15-00Z-tcp10", "2026-11-21T10-15-00Z-tcp10-2"
 ROCE, TCP25 = "2026-11-23T10-15-00Z-roce40", "2026-11-24T10-15-00Z-tcp25"

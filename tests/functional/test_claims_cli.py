@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from toolkit.cli import cli
-from validation.reference import packaged
+from validation.rules.reference import packaged
 
 
 def toolkit(*words: str) -> Result:

@@ -15,7 +15,6 @@ from tests.support.collectives_documents import TESTS, TESTS_PARAMS, document, h
 from tests.support.collectives_documents import all_tables as nccl_tests
 from tests.support.collectives_documents import torch_document as torch
 from tests.support.site import ALL, LAB, REAL_FACTS, criterion, hardware, healthy, judged, plan_of, verdict_of
-from validation.collective_bounds import Layout, bound, ceiling
 from validation.facts import CollectivesFacts
 from validation.kinds import job_for, parse
 from validation.model import Measurement, Node, Result, Topology, VerdictDoc
@@ -25,6 +24,7 @@ from validation.probes import collectives
 from validation.probes.asked import make
 from validation.probes.collectives_rank import OPS, factor
 from validation.probes.tool import Ran
+from validation.rules.collective_bounds import Layout, bound, ceiling
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/collectives.json").read_text())
 SERVERS = hardware(["gpu1", "gpu2", "gpu3"], slots=8)

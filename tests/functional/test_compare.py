@@ -18,10 +18,10 @@ from tests.support.raw_case import judged_as_it_stands
 from tests.support.site import FACTS
 from toolkit.cli import cli
 from toolkit.exits import Exit
-from validation.catalogue import load_criteria
 from validation.compare import Comparison, NotComparable, as_html, as_text, compare
 from validation.compare.noise import ALPHA, LEAST, SMALL, shift_of_intervals
-from validation.load import ConfigError
+from validation.model.load import ConfigError
+from validation.rules.catalogue import load_criteria
 
 AFTER = "2026-12-01T09-00-00Z-tcp10"
 

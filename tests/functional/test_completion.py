@@ -15,11 +15,11 @@ from tests.unit.test_answer_forms import leaves
 from toolkit import completion
 from toolkit.cli import cli
 from toolkit.commands.formats import FORMATS, NONE
-from validation.catalogue import load_criteria
-from validation.fabric import fabric_names
-from validation.profile import profile_names
-from validation.reference import packaged
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import load_criteria
+from validation.rules.fabric import fabric_names
+from validation.rules.profile import profile_names
+from validation.rules.reference import packaged
 
 ROOT = Path(__file__).resolve().parents[2]
 

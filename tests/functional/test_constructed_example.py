@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key, sign
 from toolkit.cli import cli
-from validation.baseline import baseline_of
-from validation.load import ConfigError
 from validation.model import VerdictDoc
+from validation.model.load import ConfigError
 from validation.report.documents import read_run
 from validation.report.formats import FILES, write_formats
-from validation.runfiles import RunFiles
+from validation.run.baseline import baseline_of
+from validation.run.runfiles import RunFiles
 from validation.signing.again import judged_again
 from validation.signing.pdf_words import _Pdf
 from validation.signing.verify import verify

@@ -35,11 +35,11 @@ from tests.support.damage_runs import expired_run, lost_run, wobbly_run
 from tests.support.signing_case import FORMATS, NEEDS_SSH, make_key, sign
 from toolkit import acceptance
 from toolkit.cli import main
-from validation import checked, consistency
-from validation.load import ConfigError
 from validation.model import Measurement, Result, VerdictDoc
-from validation.rejudge import judge_files
+from validation.model.load import ConfigError
 from validation.report.formats import write_formats
+from validation.run import checked, consistency
+from validation.run.rejudge import judge_files
 from validation.signing.verify import verify
 
 PASSED = ("pf.ibfabric", "pf.rdmaport", "co.membw", "co.exact", "rm.isolate")

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.support import damage
 from tests.support.recordings import RECORDINGS
-from validation.catalogue import load_criteria
 from validation.kinds import KINDS, parse
 from validation.model import Sample
 from validation.parsers import ParseError
+from validation.rules.catalogue import load_criteria
 
 DIRECTION = {c.metric: c.direction for c in load_criteria() if c.metric and c.method != "spread"}
 LOWER = ("latency", "rtt", "pingpong", "round_trip", "_us", "breaches", "gone_s", "holes", "memory_error", "ib_error",

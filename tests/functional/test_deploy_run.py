@@ -18,7 +18,7 @@ import pytest
 
 from tests.support import answers
 from tests.support.warm import command
-from validation.built import Deployment
+from validation.model.built import Deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 # The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.

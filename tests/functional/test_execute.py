@@ -23,8 +23,8 @@ from validation.execute import Output, Remote, RunError, run_plan
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
 from validation.kinds import job_for
-from validation.load import read_results
 from validation.model import Result
+from validation.model.load import read_results
 from validation.probes import training_short
 from validation.probes.asked import make
 

@@ -14,12 +14,12 @@ import pytest
 
 from tests.support.compute_case import MODEL, Spoil, document, gpu, params, planned_params, result_of, seconds, slower
 from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
-from validation.gpu_rates import PEAKS, SEEN, peak, shapes
 from validation.kinds import parse
 from validation.model import Found, Plan, Topology
 from validation.parsers import ParseError
 from validation.probes import deepbench, gpu_compute, torch_compute
 from validation.probes.asked import make
+from validation.rules.gpu_rates import PEAKS, SEEN, peak, shapes
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/gpu-compute.json").read_text())
 H100 = "NVIDIA H100 80GB HBM3"

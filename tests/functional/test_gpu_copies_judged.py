@@ -10,15 +10,15 @@ import pytest
 from tests.support import gpu_copies_documents as made
 from tests.support.gpu_copies_case import judged, over_nvlink, planned, reasons, topology
 from tests.support.site import CRITERIA, criterion, hardware, lab, plan_of, result, verdict_of, write_run
-from validation.fabric import load_fabric
-from validation.gpus import pcie_rate
 from validation.kinds import parse
 from validation.kinds.gpu import FULL, QUICK
 from validation.model import Found
+from validation.plan.suites import make_plan
 from validation.probes.gpu_copies import sizes
 from validation.report.documents import read_run
 from validation.report.gpus import gpu_figures
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
+from validation.rules.gpus import pcie_rate
 
 
 def test_healthy_gpus_pass_and_the_bound_follows_from_the_link() -> None:

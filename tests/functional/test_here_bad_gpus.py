@@ -22,7 +22,6 @@ from tests.support.engine_run import MIB, ROOT, built, describe, local, wait_for
 from tests.support.run_case import processes_of
 from toolkit.engine import build
 from toolkit.here import Driver, ask_driver, library_trouble
-from validation.load import load_json
 from validation.model import Topology, VerdictDoc
 from validation.nvml import INIT
 from validation.probes.cuda import HINTS

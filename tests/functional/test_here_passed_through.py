@@ -16,8 +16,8 @@ import pytest
 
 from tests.support.engine_run import ROOT, describe
 from toolkit.engine import build
-from validation.load import load_json
 from validation.model import Topology, VerdictDoc
+from validation.model.load import load_json
 from validation.probes import pcie
 
 pytestmark = [

@@ -19,8 +19,8 @@ from tests.support.signing_case import NEEDS_SSH, allow, make_key, toolkit
 from toolkit.entry import ToolkitGroup
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
+from validation.base.visible import hidden, visible, visible_lines
 from validation.signing.statement import read_statement
-from validation.visible import hidden, visible, visible_lines
 
 ODD = "\x1b[2K\r\x9b31m\x07\x7f\u202e\u2066\u2069\u200e\u200f\u200b\u2028\u2029\x85\x0b\xad[/red][bold] \ufeff<b>&"
 """Erases a line, sets colours, rings, turns the direction, breaks lines, hides, and is markup of two kinds."""

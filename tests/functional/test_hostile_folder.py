@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.lab import host, network
-from validation.project import CODE, python_words
+from validation.base.project import CODE, python_words
 
 EVIL = "open({!r}, 'w').close(); raise SystemExit(99)\n"
 

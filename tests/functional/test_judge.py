@@ -17,8 +17,8 @@ from click.testing import CliRunner, Result
 from toolkit.cli import cli
 from toolkit.exits import Exit
 from validation.model import VerdictDoc
-from validation.otherwise import Rejudged, judge_otherwise, rules_of
-from validation.rejudge import judge_files
+from validation.run.other_rules import Rejudged, judge_otherwise, rules_of
+from validation.run.rejudge import judge_files
 
 
 def state(folder: Path) -> dict[str, str]:
@@ -206,7 +206,7 @@ def test_an_error_of_ours_is_no_verdict(run_dir, monkeypatch):
     def broken(*_: object, **__: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr("validation.otherwise.judge", broken)
+    monkeypatch.setattr("validation.run.other_rules.judge", broken)
     made = command(run_dir)
     assert made.exit_code == Exit.USAGE
     assert "this is an error of the toolkit" in made.output

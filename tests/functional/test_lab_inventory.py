@@ -15,7 +15,7 @@ from tests.support.warm import command
 from toolkit.inventory import read_site
 from toolkit.lab.inventory import RTT_MAX_US
 from toolkit.lab_inventory import is_of_a_lab, listed_lab
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

@@ -18,8 +18,8 @@ import pytest
 from tests.support import machines
 from tests.support.beside_progress import beside_progress
 from tests.support.warm import REPO, command
-from validation.catalogue import load_criteria
 from validation.model import VerdictDoc
+from validation.rules.catalogue import load_criteria
 
 PROGRAM = REPO / "tests/data/walk/machines.py"
 TODAY = datetime.datetime.now().astimezone().date()

@@ -21,13 +21,13 @@ from tests.support.truth import SHAPES, Walked, accused, faults, judged, site
 from tests.support.warm import COMMAND_PATH, REPO, command
 from toolkit.lab.faults import FAULTS
 from toolkit.lab.gpufaults import GPU_FAULTS
-from validation.fabric import fabric_names, load_fabric
-from validation.load import load_json
 from validation.model import Subject, Topology, VerdictDoc
+from validation.model.load import load_json
 from validation.report.agreement import contradictions
 from validation.report.brief import worst_link
 from validation.report.documents import read_run
 from validation.report.fabric import suspects
+from validation.rules.fabric import fabric_names, load_fabric
 
 WALK = REPO / "tests/data/walk"
 SITES = ("c4130-fdr", "c4140-roce40", "c4140-2018", "vmware-vmxnet3-10", "vmware-roce100", "vmware-pvrdma100")

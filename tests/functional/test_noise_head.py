@@ -17,8 +17,8 @@ from toolkit.lease import LeaseError
 from toolkit.node.head import Head, answers
 from toolkit.scan import contact
 from toolkit.scan.answer import Answer
-from validation import bounded
 from validation.asbuilt.quiet import between_marks
+from validation.base import bounded
 from validation.model import Node
 
 pytestmark = NEEDED

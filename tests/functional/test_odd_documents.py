@@ -24,8 +24,8 @@ from validation.execute.measure import read
 from validation.execute.store import RESULTS
 from validation.judging.documents import line_faults
 from validation.kinds import KINDS, parse
-from validation.load import read_results
 from validation.model import DENIED, REPORT, Denied
+from validation.model.load import read_results
 from validation.parsers import ParseError
 
 M = plan(topology(2)).measurement("facts.gpu1")

@@ -129,15 +129,15 @@ def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -
     assert not serve.listens(os.getpid(), "127.0.0.8", port)
 
 
-WITH_THEM = ("validation.counting", "validation.nvml")
+WITH_THEM = ("validation.base.counting", "validation.nvml")
 """What travels with them: of the standard library alone, too."""
 CONTROLLER = ("controller.py", "converged.py")
-OF_THE_CONTROLLER = ("validation.project", "validation.release")
+OF_THE_CONTROLLER = ("validation.base.project", "validation.rules.release")
 """Where the project's files are: known to the two that run where these are."""
 
 
 @pytest.mark.parametrize(
-    "path", [*SOURCES, ROOT / "validation/counting.py", *sorted((ROOT / "validation/nvml").glob("*.py"))], ids=str
+    "path", [*SOURCES, ROOT / "validation/base/counting.py", *sorted((ROOT / "validation/nvml").glob("*.py"))], ids=str
 )
 def test_probes_need_nothing_but_python_3_9_and_its_library(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, 9))

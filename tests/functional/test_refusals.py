@@ -19,9 +19,9 @@ from toolkit.acceptance import refuse_without_rdma
 from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from validation.execute import Remote
-from validation.fabric import load_fabric
 from validation.model import Topology
 from validation.probes import facts, rdma_ports_sysfs
+from validation.rules.fabric import load_fabric
 
 
 class Answers(LocalLauncher):

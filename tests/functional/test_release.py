@@ -67,7 +67,7 @@ def test_a_prepared_tree_names_the_version_everywhere(prepared: Path) -> None:
     changes = (prepared / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"\n## {VERSION} (" in changes
     assert "- A release has notes.\n" in changes
-    assert f'"{VERSION}": {{' in (prepared / "validation/releases.json").read_text(encoding="utf-8")
+    assert f'"{VERSION}": {{' in (prepared / "validation/rules/releases.json").read_text(encoding="utf-8")
     assert [path.name for path in (prepared / "changelog.d").iterdir()] == ["README.md"]
 
 

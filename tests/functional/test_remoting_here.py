@@ -21,8 +21,8 @@ from tests.support.run_case import processes_of
 from toolkit.engine import build, host_modules
 from toolkit.here import topology_here, with_engine
 from validation.facts import RemoteTrainFacts
-from validation.load import load_json
 from validation.model import Plan, Result, VerdictDoc
+from validation.model.load import load_json
 from validation.probes.shaped_link import Link, link_of, looked
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()

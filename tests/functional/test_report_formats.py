@@ -21,14 +21,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.report_fixture import RUNS, make_run
 from toolkit.cli import cli
-from validation.catalogue import load_criteria
-from validation.load import ConfigError
-from validation.reference import packaged
+from validation.model.load import ConfigError
 from validation.report import FILES, make, write_formats
 from validation.report.documents import read_run
 from validation.report.json_report import json_schema
 from validation.report.openmetrics import unit_of
 from validation.report.pdf import PdfUnavailable, pdf_bytes
+from validation.rules.catalogue import load_criteria
+from validation.rules.reference import packaged
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "report-2.json"
 PLAIN = ("html", "json", "junit", "prom")

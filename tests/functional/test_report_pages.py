@@ -18,7 +18,7 @@ from validation.compare.render import as_html as compare_html
 from validation.report.breaks import longest, with_breaks
 from validation.report.documents import RunDocuments, read_run
 from validation.report.render import fill, view
-from validation.runfiles import RunFiles
+from validation.run.runfiles import RunFiles
 from validation.trend.gather import trend_of
 from validation.trend.render import as_html as trend_html
 

@@ -10,11 +10,11 @@ import pytest
 from tests.support.page import Page
 from tests.support.report_fixture import make_run
 from tests.support.report_large import make_large_run
-from validation.catalogue import load_criteria
 from validation.report import paging
 from validation.report.documents import read_run
 from validation.report.render import fill, view
 from validation.report.svg.charts import Dot, bound_strip
+from validation.rules.catalogue import load_criteria
 
 
 @pytest.fixture(scope="module")

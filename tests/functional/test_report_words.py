@@ -12,13 +12,13 @@ from tests.support.page import Page
 from tests.support.report_fixture import make_run, topology
 from toolkit.cli import cli
 from toolkit.report_branding import find_branding
-from validation.fabric import load_fabric
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 from validation.report import write_html
 from validation.report.customer import FILES, LOGO_MAX_BYTES, NAME, adopt, load_customer
 from validation.report.documents import read_run
 from validation.report.partner import partner_blocks
 from validation.report.summary import verdict_of
+from validation.rules.fabric import load_fabric
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4" fill="#0a5"/></svg>'
 PNG = (

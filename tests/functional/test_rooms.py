@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.engine_run import ROOT
-from validation import rooms
+from validation.base import temporary
 from validation.execute import ssh
 
 HOLDING = """
 import sys, time
 from pathlib import Path
-from validation.rooms import Room
+from validation.base.temporary import Room
 room = Room("eai-test", Path(sys.argv[1]))
 (room.path / "secret").write_text("key")
 print(room.path, flush=True)
@@ -43,7 +43,7 @@ def test_a_folder_goes_with_the_next_of_its_kind_once_its_owner_is_dead(tmp_path
         assert (left / "secret").exists()
         other = tmp_path / "eai-tests-of-another-kind"
         other.mkdir()
-        with rooms.room("eai-test", tmp_path) as mine:
+        with temporary.room("eai-test", tmp_path) as mine:
             assert sorted(tmp_path.iterdir()) == sorted([kept, mine, other])
             assert mine.stat().st_mode & 0o777 == 0o700
         assert sorted(tmp_path.iterdir()) == sorted([kept, other])
@@ -58,7 +58,7 @@ def test_what_is_no_folder_of_ours_is_not_touched(tmp_path: Path) -> None:
     target.mkdir()
     (tmp_path / "eai-test-link").symlink_to(target)
     (tmp_path / "eai-test-file").write_text("")
-    rooms.sweep("eai-test", tmp_path)
+    temporary.sweep("eai-test", tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["eai-test-file", "eai-test-link", "target"]
 
 
@@ -79,6 +79,6 @@ def test_folders_of_a_longer_name_are_of_another_kind(tmp_path: Path) -> None:
     for other in others:
         other.mkdir()
     left = Path(tempfile.mkdtemp(prefix="eai-test-", dir=tmp_path))
-    rooms.sweep("eai-test", tmp_path)
+    temporary.sweep("eai-test", tmp_path)
     assert [other.is_dir() for other in others] == [True, True]
     assert not left.exists()

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign, signed_bundle
-from validation.load import ConfigError, load_json
 from validation.model import VerdictDoc
+from validation.model.load import ConfigError, load_json
 from validation.signing import MANIFEST, is_signed, ssh
 from validation.signing.manifest import compare, entries, make_manifest, parse_manifest, read_manifest
 from validation.signing.sign import check_data, sign_run

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 from validation.report.customer import Customer
 from validation.report.documents import read_run
 from validation.report.pdf import pdf_bytes

@@ -18,13 +18,13 @@ from tests.support.forging import judged_anew, rehashed, signed_anew
 from tests.support.signing_case import NEEDS_SSH, sign
 from toolkit import acceptance
 from toolkit.agreement import Agreement
-from validation import load
-from validation.kept import as_kept
-from validation.load import ConfigError, read_bytes
-from validation.profile import Profile
+from validation.model import load
+from validation.model.load import ConfigError, read_bytes
 from validation.report.formats import write_formats
-from validation.rules import rules_of
-from validation.runfiles import RunFiles
+from validation.rules.hashes import rules_of
+from validation.rules.profile import Profile
+from validation.run.kept import as_kept
+from validation.run.runfiles import RunFiles
 from validation.signing import bundle, pack
 from validation.signing.verify import verify
 

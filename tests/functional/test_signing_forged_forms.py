@@ -19,10 +19,10 @@ from tests.support.forged_case import GOOD, looked_at, made, quick_pdf, run
 from tests.support.forging import forged, rehashed, signed_anew
 from tests.support.signing_case import NEEDS_SSH
 from toolkit.commands.verify import verify as verify_command
-from validation.kept import as_kept
-from validation.load import ConfigError
 from validation.model import RunInfo
-from validation.rules import own
+from validation.model.load import ConfigError
+from validation.rules.hashes import own
+from validation.run.kept import as_kept
 from validation.signing.signatures import MOST
 from validation.signing.statement import signer
 from validation.signing.verify import Verification, verify

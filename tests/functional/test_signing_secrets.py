@@ -17,8 +17,8 @@ from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
 from tests.support.warm import COMMAND_PATH, command
 from toolkit.inventory import InventoryError, read_site
 from toolkit.inventory_record import NAMES, harmless
-from validation.load import ConfigError
-from validation.secret_words import looks_like
+from validation.base.secret_words import looks_like
+from validation.model.load import ConfigError
 from validation.signing.pack import bundle_run
 from validation.signing.secrets import scan
 from validation.signing.verify import verify

@@ -31,11 +31,11 @@ from toolkit.commands.validate import validate
 from toolkit.errors import UsageFault
 from toolkit.slurm_job import chosen
 from toolkit.verdict_text import print_verdict
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.execute import run_plan
 from validation.execute.slurm import SlurmLauncher, Wanted
-from validation.load import read_results
 from validation.model import Node, Plan, Result, Topology
+from validation.model.load import read_results
 
 FACTS = ("facts.gpu1", "facts.gpu2", "facts.gpu3")
 iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3 here")

@@ -14,12 +14,12 @@ import pytest
 from tests.support import fake_slurm
 from tests.support.run_case import Quiet, plan, processes_of, topology
 from tests.support.sshd import NEEDED, host_line, keygen, serving
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.execute import run_plan, ssh
 from validation.execute.doors import SESSIONS
 from validation.execute.slurm import SlurmLauncher, Wanted
-from validation.load import read_results
 from validation.model import Topology
+from validation.model.load import read_results
 
 pytestmark = [
     *NEEDED,

@@ -17,8 +17,8 @@ from tests.support.site import criterion, hardware, lab, plan_of, switch_parsed,
 from tests.support.site import result as result_of
 from tests.support.switch_documents import LOSS, joined, printed, switch_document
 from validation.kinds import job_for, parse
-from validation.load import read_results
 from validation.model import Judgement, Measurement, Plan, Port, Result, Topology
+from validation.model.load import read_results
 from validation.parsers import ParseError
 from validation.probes import asked, rdma, rdma_perftest, switch_load
 from validation.probes.serve import listens

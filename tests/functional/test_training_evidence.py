@@ -17,15 +17,15 @@ from tests.support.site import CRITERIA, criterion, hardware, lab, real_results,
 from tests.support.tool_documents import doc
 from tests.support.tool_texts import training, watched
 from toolkit.cli import cli
-from validation.fabric import load_fabric
 from validation.facts import TrainingFacts
 from validation.kinds import parse
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Topology
 from validation.parsers.common import ParseError
+from validation.plan.suites import make_plan
 from validation.probes.train_trace import line_of
 from validation.report.documents import read_run
 from validation.report.training_evidence import evidence_figures
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 BOM = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=2)
 TRACE = {

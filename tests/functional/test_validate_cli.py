@@ -19,9 +19,9 @@ import pytest
 from tests.support import answers
 from tests.support.run_case import processes_of
 from tests.support.warm import COMMAND_PATH, command
-from validation.load import load_json, read_results
 from validation.model import DENIED, REPORT, RunInfo, VerdictDoc
-from validation.runfiles import tied
+from validation.model.load import load_json, read_results
+from validation.run.runfiles import tied
 
 SUPPORT = Path(__file__).parents[1] / "support"
 TOOLS = pytest.mark.skipif(

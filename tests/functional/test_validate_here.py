@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.run_case import processes_of
-from validation.load import load_json
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
+from validation.model.load import load_json
 
 ROOT = Path(__file__).parents[2]
 #: What `--here` may import beside the standard library and this project: five libraries, and what these need.

@@ -19,7 +19,7 @@ from tests.functional.test_check_mode_per_os import inventory
 from tests.support.installed import Installed, build_wheel, files, pack
 from toolkit.engine import host_modules
 from toolkit.engine.build import build_engine, missing_tools, source_hash
-from validation.release import release
+from validation.rules.release import release
 
 REPO = Path(__file__).parents[2]
 COLLECTION = "ansible_collections/elastic_ai/toolkit/"

@@ -22,7 +22,7 @@ from tests.support.snapshot import snapshots
 from tests.support.traces import traces
 from toolkit.lab import lab as labs
 from toolkit.lab.host import VM_TOOLS
-from validation.suites import DEFAULT
+from validation.plan.suites import DEFAULT
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent

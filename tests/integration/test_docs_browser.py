@@ -55,11 +55,11 @@ def test_no_page_loads_anything_from_outside_and_every_address_is_relative(site:
 def test_every_command_criterion_fabric_profile_role_and_document_has_its_place(site: Path) -> None:
     from toolkit.cli import cli
     from tools.docsite import commands
-    from validation.catalogue import load_criteria
-    from validation.fabric import fabric_names
     from validation.kinds import KINDS
-    from validation.profile import profile_names
-    from validation.reference import packaged
+    from validation.rules.catalogue import load_criteria
+    from validation.rules.fabric import fabric_names
+    from validation.rules.profile import profile_names
+    from validation.rules.reference import packaged
 
     def ids(page: str) -> set[str]:
         return set(re.findall(r"\bid=\"([^\"]+)\"", (site / "reference" / page).read_text(encoding="utf-8")))

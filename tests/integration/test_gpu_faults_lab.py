@@ -16,8 +16,8 @@ from conftest import Lab, toolkit, validation_of
 from toolkit.engine import build, host_modules
 from toolkit.lab import lab as labs
 from toolkit.lab.gpufaults import GPU_FAULTS
-from validation.load import load_json
 from validation.model import VerdictDoc
+from validation.model.load import load_json
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = [pytest.mark.rest, pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")]

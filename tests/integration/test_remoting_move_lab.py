@@ -13,7 +13,7 @@ from toolkit.lab import lab as labs
 from toolkit.lab.inventory import POOL
 from validation.facts import MoveFacts
 from validation.kinds import parse
-from validation.suites.remoting import MOVE_VIRTUAL, SAFE_S
+from validation.plan.suites.remoting import MOVE_VIRTUAL, SAFE_S
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.rest]
 GRACE_S = POOL["preemption"]["grace_s"]

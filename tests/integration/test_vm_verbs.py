@@ -65,7 +65,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     for path in (p for p in folder.rglob("*") if p.is_file()):
         yield str(path.relative_to(folder)), path.read_bytes()
     code = ["toolkit/__init__.py", "toolkit/errors.py", "toolkit/exits.py", "toolkit/lease/kernels/train.ptx"]
-    code += ["validation/__init__.py", "validation/errors.py"]
+    code += ["validation/__init__.py", "validation/base/__init__.py", "validation/base/errors.py"]
     code += [str(p.relative_to(ROOT)) for p in (ROOT / "toolkit/lease").rglob("*.py")]
     for name in code:
         yield name, (ROOT / name).read_bytes()

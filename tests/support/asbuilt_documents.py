@@ -11,8 +11,8 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from tests.support.tool_documents import doc
-from validation.built import Deployment, NodeBuilt
-from validation.checks import checks_of
+from validation.asbuilt.checks import checks_of
+from validation.model.built import Deployment, NodeBuilt
 
 SHA256 = "0" * 64
 GPU = ("gpu_servers",)

@@ -12,7 +12,7 @@ import sys
 from tests.support.local_launcher import LocalLauncher
 from toolkit import acceptance
 from toolkit.cli import main
-from validation.suites import transport
+from validation.plan.suites import transport
 
 
 def launcher(site: str) -> LocalLauncher:

@@ -18,11 +18,11 @@ from tests.support import rdma_case
 from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.report_fixture import RUN, results, topology
 from tests.support.site import CRITERIA, addressed, plan_of, write_results, write_run
-from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Plan, RunInfo
-from validation.profile import read_profile
-from validation.runfiles import tied
-from validation.suites import SUITES
+from validation.model.load import load_json, read_results
+from validation.plan.suites import SUITES
+from validation.rules.profile import read_profile
+from validation.run.runfiles import tied
 
 Files = dict[str, bytes]
 FOLDER, NOWHERE, LOOP = b"\0 a folder", b"\0 a link that leads nowhere", b"\0 a link to itself"

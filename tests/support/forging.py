@@ -11,9 +11,9 @@ from typing import Any
 
 from tests.support.signing_case import sign
 from validation.model import RunInfo
-from validation.rejudge import judge_files
 from validation.report.formats import write_formats
-from validation.runfiles import tied
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import tied
 from validation.signing import MANIFEST, ssh
 from validation.signing.manifest import make_manifest
 from validation.signing.statement import Statement, profile_words, read_statement
@@ -45,8 +45,8 @@ def signed_anew(run: Path, key: Path, **changes: Any) -> Statement:
     """Manifest and statement of the files as they are now, signed by plain ssh-keygen; no other signature stays, and no
     certificate.
     """
-    from validation.load import load_json
     from validation.model import VerdictDoc
+    from validation.model.load import load_json
 
     (path,) = (run / "signatures").glob("01-*.txt")
     said = read_statement(path.read_text(), path.name)

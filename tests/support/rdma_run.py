@@ -13,9 +13,9 @@ from tests.support.rdma_documents import CASES, doc
 from tests.support.run_case import only, topology
 from tests.support.site import CRITERIA
 from validation.execute import Remote
-from validation.fabric import load_fabric
 from validation.model import Plan, Result, Topology
-from validation.suites import make_plan
+from validation.plan.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 LIGHT, WRITE = "rdma-first-light.gpu1-lo.gpu2-lo", "rdma-bandwidth.write.gpu1-lo.gpu2-lo"
 

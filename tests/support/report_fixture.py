@@ -31,7 +31,7 @@ from tests.support.site import (
 )
 from validation.model import REPORT, Bom, Measurement, Plan, Result, Sample, Topology
 from validation.report.documents import read_run
-from validation.waiver import Waiver
+from validation.rules.waiver import Waiver
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
 PORTS = [f"{name}/fab0" for name in NAMES]

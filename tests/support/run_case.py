@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.site import CRITERIA, LAB_LINK, node
-from validation.fabric import load_fabric
 from validation.model import Bom, Measurement, Node, Plan, Result, SshTarget, Topology
-from validation.suites import make_plan
+from validation.plan.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 
 def topology(count: int = 3, tcp_only: Collection[str] = (), **ssh: Any) -> Topology:

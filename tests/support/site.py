@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.driver import whole
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import load_fabric, read_fabric
+from validation.base.yaml_text import plain
 from validation.facts import NodeFacts
-from validation.judge import judge
-from validation.kept import as_kept
+from validation.judging.judge import judge
 from validation.model import (
     Bom,
     Denied,
@@ -34,12 +32,11 @@ from validation.model import (
     Topology,
     VerdictDoc,
 )
-from validation.profile import Profile, load_profile, read_profile
-from validation.reference import packaged
-from validation.runfiles import tied
-from validation.suites import SUITES, make_plan
-from validation.waiver import Waiver
-from validation.yaml_text import plain
+from validation.plan.suites import SUITES, make_plan
+from validation.rules.profile import Profile, load_profile, read_profile
+from validation.rules.reference import packaged
+from validation.rules.waiver import Waiver
+from validation.run.runfiles import tied
 
 CRITERIA = load_criteria()
 RUN = "run-1"

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import IO
 from unittest import mock
 
-from validation import bounded
+from validation.base import bounded
 
 HERE = Path(__file__).parent
 REPO = HERE.parents[1]

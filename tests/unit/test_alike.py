@@ -26,18 +26,19 @@ from tests.support.site import (
     verdict_of,
 )
 from toolkit.rundir import write_document
-from validation import model_alike, model_verdict
-from validation.columns import Columns, packed
-from validation.criterion import Criterion
-from validation.fabric import load_fabric
-from validation.judge import judge
 from validation.judging import values
 from validation.judging.case import make_case
+from validation.judging.judge import judge
 from validation.judging.waivers import unmeasured_nodes
-from validation.load import ConfigError, load_json
 from validation.model import LeftOut, Result, Sample, VerdictDoc
-from validation.model_alike import Alike
-from validation.model_judgement import Judgements, others
+from validation.model import alike as packing
+from validation.model import verdict as documents
+from validation.model.alike import Alike
+from validation.model.judgement import Judgements, others
+from validation.model.load import ConfigError, load_json
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import load_fabric
+from validation.run.columns import Columns, packed
 
 KINDS = {"path-mtu": "path_mtu_bytes", "tcp-bandwidth": "tcp_bandwidth_gbps", "tcp-latency": "tcp_rtt_us"}
 WAYS = (
@@ -156,7 +157,7 @@ def test_what_passes_is_not_made_before_somebody_asks(monkeypatch, topology, res
 def fleet(monkeypatch, least=1):
     """A verdict as of a fleet: judged from columns where `least` measurements serve a criterion, and written so."""
     monkeypatch.setattr(values, "FLEET", least)
-    monkeypatch.setattr(model_alike, "PACKED", 1)
+    monkeypatch.setattr(packing, "PACKED", 1)
     topology = large(8)
     plan = planned(topology, 4, each=2)
     results = [
@@ -197,7 +198,7 @@ def test_a_verdict_of_a_fleet_is_written_as_columns_and_read_as_any_other(monkey
 @pytest.mark.parametrize("at_a_time", [2, 7, 1000])
 @pytest.mark.parametrize("least", [1, 10**9])
 def test_a_verdict_is_written_part_by_part_as_it_is_written_whole(monkeypatch, tmp_path, least, at_a_time):
-    monkeypatch.setattr(model_verdict, "_JUDGED", at_a_time)
+    monkeypatch.setattr(documents, "_JUDGED", at_a_time)
     verdict = fleet(monkeypatch, least)
     verdict = verdict.model_copy(update={"left_out": (LeftOut(why='\n  "criteria": []'),)})  # with criteria: []
     parts = list(verdict.written())

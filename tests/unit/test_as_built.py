@@ -14,14 +14,14 @@ from tests.support.tool_documents import values
 from toolkit import asbuilt
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from validation import checks
+from validation.asbuilt import checks
 from validation.facts import AsBuiltFacts
 from validation.kinds import parse
-from validation.load import ConfigError
 from validation.model import Measurement, Result
+from validation.model.load import ConfigError
 from validation.parsers import ParseError
-from validation.profile import load_profile
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.profile import load_profile
 
 PLAN = site.plan_of(site.LAB, ("as-built",))
 NAMES = checks.checks_of(("gpu_servers",))

@@ -14,12 +14,12 @@ import pytest
 from tests.support.report_fixture import RUNS
 from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
 from toolkit.acceptance import judge_run, write_report
-from validation import checked, consistency, plan_columns, runfiles
-from validation.frames import read_frames
-from validation.load import ConfigError
 from validation.model import Plan, RunInfo, VerdictDoc
-from validation.rejudge import judge_files
-from validation.runfiles import RunFiles
+from validation.model.load import ConfigError
+from validation.run import checked, consistency, plan_columns, runfiles
+from validation.run.frames import read_frames
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import RunFiles
 from validation.signing.again import judged_again
 
 Read = list[str]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from validation.catalogue import load_criteria, read_criteria
-from validation.criterion import Criterion
-from validation.fabric import fabric_names, read_fabric
-from validation.reference import Claim, packaged
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import fabric_names, read_fabric
+from validation.rules.reference import Claim, packaged
 
 REFERENCE = packaged()
 CRITERIA = {c.id: c for c in load_criteria()}

@@ -13,13 +13,13 @@ import pytest
 from tests.support import rdma_case
 from tests.support.collectives_documents import document_of, nccl_log
 from tests.support.site import BOM, CRITERIA, RUN, criterion, hardware, lab, plan_of, result, verdict_of
-from validation.fabric import load_fabric
 from validation.kinds import job_for, parse
 from validation.model import CriterionVerdict, Measurement, Port, Topology
 from validation.parsers.common import ParseError
 from validation.parsers.nccl_log import nccl_path
+from validation.plan.suites import make_plan
 from validation.probes import collectives as probe
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 RAILS, NETWORK, NVLS = "tr.ncclrail", "tr.nccliso", "tr.ncclnvls"
 ON = "gpu1:4711:4799 [0] NCCL INFO NVLS comm 0x7f00 headRank 0 nHeads 8 buffSize 1048576\n"

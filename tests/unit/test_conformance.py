@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.site import LAB, PLAN, REAL, REAL_FACTS, hardware, judged
-from validation.conformance import Conformance, conformance
+from validation.judging.conformance import Conformance, conformance
 from validation.model import Bom, Bound, CriterionVerdict, Judgement, Measurement, Plan, Subject, Topology, VerdictDoc
 from validation.model import Waived as WaivedModel
-from validation.reference import Reference, load_reference, packaged
+from validation.rules.reference import Reference, load_reference, packaged
 
 C4140 = Bom(model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)
 SITE = hardware(("gpu1", "gpu2"), bom=C4140)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.lease.text import several
-from validation.counting import be, number_of, were
+from validation.base.counting import be, number_of, were
 
 ROOT = Path(__file__).resolve().parents[2]
 NOUNS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import Expectation, fabric_names, load_fabric
 from validation.kinds import KINDS
-from validation.load import ConfigError
+from validation.model.load import ConfigError
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import Expectation, fabric_names, load_fabric
 
 IDS = [
     "pf.bom",

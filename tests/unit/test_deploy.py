@@ -17,7 +17,7 @@ from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
 from toolkit.deploy.stages import Stage, read_stages
 from toolkit.deploy.watch import DeployWatch, message
 from toolkit.errors import UsageFault
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = (Stage("base", ("Base system",)), Stage("training", ("Prepare", "Train")))

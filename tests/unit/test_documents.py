@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.edited import edit
 from tests.support.report_fixture import make_run
-from validation.load import ConfigError
 from validation.model import VerdictDoc
-from validation.rejudge import judge_files
+from validation.model.load import ConfigError
+from validation.run.rejudge import judge_files
 
 BANDWIDTH = "tcp-bandwidth.gpu1-fab0.gpu2-fab0"
 
@@ -107,7 +107,7 @@ def test_documents_that_contradict_each_other_are_refused(slow: Path, name: str)
 @pytest.mark.parametrize("keep", ["plan", "rounds"])
 def test_a_plan_that_is_not_what_would_be_planned_is_refused_with_fresh_hashes_too(slow: Path, keep: str) -> None:
     """Whoever edits run.json as well gets as far as this: the plan follows from the run's other documents."""
-    from validation.runfiles import tied
+    from validation.run.runfiles import tied
 
     edit(slow / "plan.json", fewer_pairs if keep == "plan" else lambda d: d["rounds"].reverse())
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
@@ -154,7 +154,7 @@ def test_what_is_hidden_in_the_criteria_decides_nothing(slow: Path, name: str, c
 
 
 def test_each_criteria_file_that_is_judged_is_tied_to_the_run(slow: Path) -> None:
-    from validation.runfiles import CRITERIA, RunFiles
+    from validation.run.runfiles import CRITERIA, RunFiles
 
     (slow / CRITERIA / ".own.yml").write_text("criteria: []")
     run = RunFiles(slow)
@@ -163,7 +163,7 @@ def test_each_criteria_file_that_is_judged_is_tied_to_the_run(slow: Path) -> Non
 
 
 def test_a_criterion_that_the_plan_names_must_be_there_whatever_the_hashes_say(slow: Path) -> None:
-    from validation.runfiles import tied
+    from validation.run.runfiles import tied
 
     (slow / "criteria" / "20-transport.yml").unlink()
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
@@ -315,7 +315,7 @@ def test_a_judge_that_stumbles_is_one_line_and_not_a_traceback(run: Path, monkey
     def stumble(*_: object, **__: object) -> VerdictDoc:
         raise ValueError("invalid literal")
 
-    monkeypatch.setattr("validation.rejudge.judge", stumble)
+    monkeypatch.setattr("validation.run.rejudge.judge", stumble)
     with pytest.raises(ConfigError, match=r"cannot be judged.*ValueError.*invalid literal") as caught:
         judge_files(run)
     assert "\n" not in str(caught.value)

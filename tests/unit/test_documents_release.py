@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.edited import edit
-from validation.load import ConfigError
-from validation.rejudge import judge_files
-from validation.release import release
+from validation.model.load import ConfigError
+from validation.rules.release import release
+from validation.run.rejudge import judge_files
 
 
 @pytest.fixture

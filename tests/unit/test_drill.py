@@ -21,7 +21,7 @@ from toolkit.lab import drill, drillplan, faults
 from toolkit.lab.drill import Drilled
 from toolkit.lab.drillplan import Turn
 from toolkit.lab.spec import LabSpec, make_spec
-from validation.catalogue import load_criteria
+from validation.rules.catalogue import load_criteria
 
 CLEAN = judged(lambda m: None)
 SLOW = judged(spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985))

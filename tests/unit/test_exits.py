@@ -16,7 +16,7 @@ from toolkit.cli import cli
 from toolkit.entry import ToolkitGroup, start
 from toolkit.errors import LabError, LeaseError, UsageFault
 from toolkit.exits import Exit
-from validation.errors import ConfigError, RunError, ToolkitError
+from validation.base.errors import ConfigError, RunError, ToolkitError
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.bounds import tcp_payload_share
-from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric, read_fabric
-from validation.load import ConfigError, Source
 from validation.model import LabLink
+from validation.model.load import ConfigError, Source
+from validation.rules.bounds import tcp_payload_share
+from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric, read_fabric
 
 NAMES = {
     "tcp10", "roce10", "roce40", "roce100", "ib-fdr", "ib-edr", "vmxnet3-10", "pvrdma100",
@@ -118,7 +118,7 @@ def test_a_copy_in_a_run_directory_is_the_same(tmp_path):
 
 
 def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_path):
-    text = (Path(str(resources.files("validation"))) / "fabrics" / "roce100.yml").read_text()
+    text = (Path(str(resources.files("validation.rules"))) / "fabrics" / "roce100.yml").read_text()
     path = tmp_path / "mine.yml"
     path.write_text(f"{text}tcp_rtt: {{maximum_us: 20, source: ours}}\nrdma_bandwidth: null\n")
     loaded = read_fabric(str(path))
@@ -152,7 +152,7 @@ def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_pa
 )
 def test_a_malformed_profile_names_file_and_line(tmp_path, old, new, line, words):
     path = tmp_path / "mine.yml"
-    text = (Path(str(resources.files("validation"))) / "fabrics" / "roce40.yml").read_text()
+    text = (Path(str(resources.files("validation.rules"))) / "fabrics" / "roce40.yml").read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match=words) as caught:

@@ -9,8 +9,8 @@ import pytest
 from toolkit.errors import UsageFault
 from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import DeclaredFabric, PortMtu
-from validation.errors import ConfigError
-from validation.fabric import read_fabric
+from validation.base.errors import ConfigError
+from validation.rules.fabric import read_fabric
 
 PORT = "{{interface: fab0, address: 10.0.0.1/24, mtu: {mtu}}}"
 

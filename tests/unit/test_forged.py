@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.damage_runs import expired_run, lost_run, wobbly_run
-from validation.consistency import read_evidence
 from validation.judging.times import day_of, moment
-from validation.load import ConfigError
 from validation.model import VerdictDoc
-from validation.rejudge import judge_files
-from validation.runfiles import RunFiles
+from validation.model.load import ConfigError
+from validation.run.consistency import read_evidence
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import RunFiles
 
 JOB = "training-short.1"
 

@@ -14,13 +14,13 @@ from tests.support import gpu_copies_documents as copies
 from tests.support import gpu_tools_documents as made
 from tests.support.gpu_copies_case import topology
 from tests.support.site import CRITERIA, RUN, criterion, lab, plan_of, result, verdict_of
-from validation.fabric import load_fabric
 from validation.facts import GpuToolsFacts
 from validation.kinds import parse
 from validation.model import CriterionVerdict, Measurement
 from validation.parsers.common import ParseError
+from validation.plan.suites import make_plan
 from validation.probes.gpu_tools import P2P, TESTS
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 H2D, D2H, WRITE, LOCAL = TESTS
 TEXT, JSON, SAMPLE = ((made.DATA / f"constructed-{name}").read_text() for name in (

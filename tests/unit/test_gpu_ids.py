@@ -17,8 +17,8 @@ from toolkit.scan.contact import Login
 from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
-from validation.gpus import memory_rate
 from validation.probes import facts, pcie
+from validation.rules.gpus import memory_rate
 
 gpu = load("plugins/plugin_utils/gpu.py")
 preflight = load("plugins/plugin_utils/preflight.py")

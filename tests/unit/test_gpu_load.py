@@ -14,15 +14,15 @@ from tests.support import gpu_copies_documents as copies
 from tests.support import gpu_load_documents as made
 from tests.support.gpu_copies_case import topology
 from tests.support.site import CRITERIA, RUN, criterion, lab, plan_of, result, verdict_of
-from validation.fabric import load_fabric
 from validation.facts import GpuLoadFacts, LoadGpu
 from validation.judging.gpu_load import branches
 from validation.kinds import parse
 from validation.kinds.gpu import LOAD
 from validation.model import CriterionVerdict, Measurement, Platform, Topology
 from validation.parsers.common import ParseError
+from validation.plan.suites import make_plan
 from validation.probes import gpu_load
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 PARAMS = {**LOAD, "gpus": 2}
 X16 = 8 * 16 * 128 / 130 / 8

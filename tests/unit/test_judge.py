@@ -28,8 +28,8 @@ from tests.support.site import (
     waive_all,
 )
 from validation.model import Port, Sample
-from validation.profile import load_profile
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.profile import load_profile
 
 # --- sign-off ---------------------------------------------------------------------------------------------------------
 

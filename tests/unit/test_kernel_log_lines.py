@@ -9,9 +9,9 @@ import pytest
 
 from tests.unit.test_judge_xid import AT, judged, line, log
 from validation.facts import KernelLog
+from validation.judging.xid_table import meaning
 from validation.parsers.common import as_facts
 from validation.probes import kernel_log
-from validation.xids import meaning
 
 FALLEN = "GPU has fallen off the bus."
 

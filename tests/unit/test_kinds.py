@@ -11,12 +11,12 @@ from typing import Literal
 import pytest
 
 from tests.support.site import hardware, lab, plan_of
-from validation.catalogue import load_criteria
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.kinds import KINDS, job_for, title
+from validation.plan.suites import SUITES
 from validation.probes import asked, rdma_serve, serve, soak_fabric
 from validation.probes.__main__ import find, parse
-from validation.suites import SUITES
+from validation.rules.catalogue import load_criteria
 
 ROOT = Path(__file__).parents[2]
 

@@ -17,8 +17,8 @@ from toolkit.lab import lab as labs
 from toolkit.lab.host import VM_TOOLS
 from toolkit.lab.rehearsable import describe, needs_machines, too_fast
 from toolkit.lab.spec import LabSpec, inventory_dir, make_spec
-from validation.errors import ConfigError
-from validation.fabric import fabric_names, load_fabric
+from validation.base.errors import ConfigError
+from validation.rules.fabric import fabric_names, load_fabric
 
 RATE = 1.0
 

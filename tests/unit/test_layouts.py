@@ -12,8 +12,8 @@ from tests.support.site import FACTS
 from tests.support.trees import SERVERS, Gpu, Root, Server, Switch, with_gpu, without_link
 from tests.unit.test_trees import read
 from validation.facts import NodeFacts
-from validation.layouts import Recognised, recognise
 from validation.report import topology_words
+from validation.report.server_layouts import Recognised, recognise
 
 ALL = SERVERS
 NAMES = {

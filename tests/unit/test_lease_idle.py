@@ -18,7 +18,7 @@ from toolkit.lease.server_conf import ServerConf, class_of, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
 from toolkit.lease.wire import EndCode, parse_deadline
 from toolkit.pool_policy import check_pool
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 
 LIMITS = {"classes.v100": 30.0, "users.teaching": 20.0}
 UID = os.getuid() or 1001

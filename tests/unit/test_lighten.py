@@ -6,8 +6,8 @@ import sys
 
 from tests.support.report_large import make_large_run
 from validation.model import Endpoint, Measurement
-from validation.model_base import lighten
-from validation.runfiles import RunFiles
+from validation.model.base import lighten
+from validation.run.runfiles import RunFiles
 
 
 def test_models_that_share_their_set_say_and_copy_the_same():

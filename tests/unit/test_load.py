@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.site import lab, plan_of, results_of
-from validation.load import ConfigError, load_json, load_yaml, read_results
 from validation.model import Plan
+from validation.model.load import ConfigError, load_json, load_yaml, read_results
 
 PLAN = plan_of(lab())
 RESULTS = results_of(PLAN)[:6]

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.support.site import lab, plan_of, results_of
 from toolkit.deploy.stages import read_stages
 from toolkit.inventory_lines import locate, syntax_fault
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import load_fabric
-from validation.load import ConfigError, load_json, load_yaml, read_results
 from validation.model import Plan, RunInfo
-from validation.profile import load_profile
+from validation.model.load import ConfigError, load_json, load_yaml, read_results
+from validation.plan.suites import SUITES
 from validation.report.customer import load_customer
-from validation.suites import SUITES
-from validation.waiver import WaiverFile, load_waivers
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import load_fabric
+from validation.rules.profile import load_profile
+from validation.rules.waiver import WaiverFile, load_waivers
 
 CRITERIA = load_criteria()
 PLAN = plan_of(lab())

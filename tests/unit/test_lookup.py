@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.site import hardware, lab, plan_of
-from validation.model_base import by_name
+from validation.model.base import by_name
 
 
 def test_each_document_finds_its_own_nodes() -> None:

@@ -10,10 +10,10 @@ import pytest
 from tests.support.site import LAB, PLAN, criterion, healthy, judged, plan_of
 from toolkit.lab.faults import FAULTS
 from toolkit.lab.vmfaults import NODE_FAULTS, PROFILE
-from validation.fabric import load_fabric
-from validation.ncclenv import PINS, pinned
+from validation.judging.ncclenv_table import PINS, pinned
 from validation.probes import libenv
 from validation.probes.tool import Ran
+from validation.rules.fabric import load_fabric
 
 
 def said(name, value="1", where="/etc/nccl.conf"):

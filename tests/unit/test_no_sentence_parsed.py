@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.project import ROOT
+from validation.base.project import ROOT
 
 MESSAGES = re.compile(
     "_?(.*_)?(why|words|said|told|reasons?|messages?|notes?|details?|headline|cause|troubles?|remedy|statement|"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from toolkit.commands import lease_shared
-from validation import noise
+from validation.base import noise
 
 BEFORE = ["", "echo motd;", "printf 'no end';", "echo '{}'; printf '[1]\\n{\"a\":';", r"printf 'a\r\nb\r';", "set -x;"]
 BESIDE = ["", "(sleep 0.05; echo late; echo '{}') &"]

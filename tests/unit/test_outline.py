@@ -11,10 +11,10 @@ from rich.console import Console
 from tests.support.site import ALL, CRITERIA, hardware, lab
 from toolkit.progress import duration
 from toolkit.verdict_text import print_outline
-from validation.fabric import load_fabric
 from validation.model import Plan, Topology
-from validation.outline import PROBE_CPU_S, RECORD_S, Outline, outline, planned
-from validation.suites import make_plan, plan_rounds
+from validation.plan.outline import PROBE_CPU_S, RECORD_S, Outline, outline, planned
+from validation.plan.suites import make_plan, plan_rounds
+from validation.rules.fabric import load_fabric
 
 
 def both(topology: Topology, fabric: str, suites=ALL, cores: int = 2) -> tuple[Outline, Plan]:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validation.coverage import percent
-from validation.model_base import Endpoint
-from validation.pairing import ALL_PAIRS_PORTS, BY_LEAF_PORTS, MOST_ROUNDS, SAMPLED_ROUNDS, End, pair_up
+from validation.model.base import Endpoint
+from validation.model.coverage import percent
+from validation.plan.pairing import ALL_PAIRS_PORTS, BY_LEAF_PORTS, MOST_ROUNDS, SAMPLED_ROUNDS, End, pair_up
 
 
 def ends(nodes: int, leaf: int = 0, rails: int = 1, flat: bool = False, hosts: int = 0) -> list[End]:

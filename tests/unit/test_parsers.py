@@ -15,7 +15,7 @@ from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS,
 from validation.facts import NodeFacts
 from validation.kinds import KINDS, parse
 from validation.parsers import ParseError
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
 
 
 @pytest.mark.parametrize("path", sorted((DATA / "iperf3").glob("[0-9]*.json")), ids=lambda p: p.stem)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 from validation.report.customer import load_customer
 from validation.report.partner import _blocks
 

@@ -11,9 +11,9 @@ import pytest
 from tests.support.site import LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, results_of, verdict_of
 from toolkit.lab.vmfaults import NODE_FAULTS, SOMAXCONN
 from validation.facts import Tuning
+from validation.judging.tuning_table import IDLE_LATENCY_US
 from validation.probes import tuning
 from validation.probes.tool import Ran
-from validation.tuning import IDLE_LATENCY_US
 
 GPUS = {"gpu_count": 1, "gpu_model": "NVIDIA H100 80GB HBM3"}
 NUMA = [{"number": number, "socket": number, "cpus": "", "distances": []} for number in (0, 1)]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from toolkit.pool_policy import POOL_FILE, check_pool, gpus, load_pool, shards
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs/how-to/pool.md"
 

@@ -24,11 +24,11 @@ from tests.support.site import (
     waiver,
 )
 from tests.support.site import results_of as results
-from validation.fabric import fabric_names, load_fabric
-from validation.kept import as_kept
-from validation.load import ConfigError, Source
-from validation.profile import Profile, load_profile, profile_names, profile_path, read_profile
-from validation.suites import SUITES
+from validation.model.load import ConfigError, Source
+from validation.plan.suites import SUITES
+from validation.rules.fabric import fabric_names, load_fabric
+from validation.rules.profile import Profile, load_profile, profile_names, profile_path, read_profile
+from validation.run.kept import as_kept
 
 NETWORK = ("preflight", "transport")
 

@@ -10,12 +10,12 @@ import pytest
 from packaging.requirements import Requirement
 
 from toolkit import about, needs
-from validation import project
-from validation.release import release
+from validation.base import project
+from validation.rules.release import release
 
 ROOT = Path(__file__).parents[2]
 #: Files that may look beyond their own package: the two that know where everything is, and what runs without them.
-KNOW = {"validation/project.py", "plugins/plugin_utils/project.py", "toolkit/needs.py"}
+KNOW = {"validation/base/project.py", "plugins/plugin_utils/project.py", "toolkit/needs.py"}
 #: Folders above a module, from which files are taken that a wheel has elsewhere.
 BEYOND = re.compile(
     r"(?:parents\[\d\]|\.parent\.parent)\s*/\s*\"(?:engine|roles|stacks|playbooks|inventories|plugins|tools)"

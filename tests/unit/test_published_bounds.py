@@ -6,10 +6,10 @@ import pytest
 
 from tests.support.site import ALL, CRITERIA, around, criterion, hardware, plan_of, real_results, result, trained
 from tests.support.site import verdict_of as judged_by
-from validation.criterion import Limit
-from validation.fabric import fabric_names, load_fabric
 from validation.model import Bom, CriterionVerdict, Measurement, Result
-from validation.reference import packaged
+from validation.rules.criterion import Limit
+from validation.rules.fabric import fabric_names, load_fabric
+from validation.rules.reference import packaged
 
 K = Bom(model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", cpu_model="Xeon Silver 4116", gpu_root_ports=1)
 P100 = Bom(model="PowerEdge C4130", gpu_model="Tesla P100-PCIE-16GB")

@@ -20,9 +20,9 @@ from tests.support.site import (
     verdict_of,
     with_value,
 )
-from validation.bounds import BOTH_WAYS
-from validation.fabric import fabric_names, load_fabric
 from validation.model import Failure, Measurement, Plan, Result, Topology, VerdictDoc
+from validation.rules.bounds import BOTH_WAYS
+from validation.rules.fabric import fabric_names, load_fabric
 
 
 def failed(m: Measurement, fault: str, at: str = "", towards: str = "", words: str = "it failed") -> Result:

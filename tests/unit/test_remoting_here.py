@@ -10,17 +10,17 @@ import pytest
 from tests.support.remote_train_documents import train_document, train_result
 from tests.support.site import CRITERIA, RUN, criterion, healthy, run_info
 from tests.unit.test_here import one, plan_of_one
-from validation.fabric import no_fabric
-from validation.judge import judge
+from validation.judging.judge import judge
 from validation.kinds import job_for, parse
 from validation.model import Measurement, Plan, Result, Topology, VerdictDoc
 from validation.parsers import ParseError
+from validation.plan.suites import PlanError, make_plan, remoting_here
 from validation.probes import remoting_link
 from validation.probes.__main__ import parse as command_line
 from validation.probes.shaped_link import Link, link_of, shape
 from validation.report.documents import RunDocuments
 from validation.report.remote_links import links_figures
-from validation.suites import PlanError, make_plan, remoting_here
+from validation.rules.fabric import no_fabric
 
 MINE: dict[str, Any] = {"engine": "/cache/engine"}
 SUITES = ("preflight", "remoting")

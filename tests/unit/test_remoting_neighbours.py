@@ -19,7 +19,7 @@ from validation.facts import NeighbourFacts, NoRebootFacts
 from validation.kinds import parse
 from validation.model import Judgement, Result, Topology
 from validation.parsers import ParseError
-from validation.suites.remoting import WHOLES
+from validation.plan.suites.remoting import WHOLES
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 Changed = Callable[[int, str, dict[str, Any]], object]

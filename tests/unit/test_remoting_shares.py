@@ -14,7 +14,7 @@ from validation.facts import SharesFacts
 from validation.kinds import parse
 from validation.model import Judgement, Topology
 from validation.parsers import ParseError
-from validation.suites.remoting import WHOLES
+from validation.plan.suites.remoting import WHOLES
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 

@@ -14,14 +14,14 @@ import pytest
 from tests.support.page import Page
 from tests.support.report_fixture import PAIRS, RUNS, make_run, planned_on
 from tests.support.site import FACTS, hardware, healthy, plan_of, write_run
-from validation.catalogue import load_criteria
-from validation.load import ConfigError
+from validation.model.load import ConfigError
 from validation.report import write_html
 from validation.report.documents import read_run
 from validation.report.json_report import ReportDoc, report_json
 from validation.report.numbers import typeset
 from validation.report.svg.colour import contrast
 from validation.report.system import system
+from validation.rules.catalogue import load_criteria
 
 TIMES = "\u00d7"
 

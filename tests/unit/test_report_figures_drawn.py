@@ -27,7 +27,6 @@ from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
 from tests.support.trees import SERVERS
 from tests.unit.test_trees import read as read_tree
-from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
 from validation.report import fabric
@@ -47,6 +46,7 @@ from validation.report.topology_drawing import node_figures
 from validation.report.training import Training, training
 from validation.report.training_figures import training_figures
 from validation.report.utilisation import utilisation_figure
+from validation.rules.catalogue import load_criteria
 
 CROSS = 'stroke="#b3261e" stroke-width="3" fill="none"'
 

@@ -16,12 +16,12 @@ from tests.support.site import run_info
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
-from validation.catalogue import read_criteria
-from validation.errors import ConfigError
-from validation.fabric import LoadedFabric, load_fabric, read_fabric
-from validation.kept import as_kept
+from validation.base.errors import ConfigError
 from validation.model import Origin
-from validation.runfiles import FABRIC, RunFiles, tied
+from validation.rules.catalogue import read_criteria
+from validation.rules.fabric import LoadedFabric, load_fabric, read_fabric
+from validation.run.kept import as_kept
+from validation.run.runfiles import FABRIC, RunFiles, tied
 
 MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
 
@@ -118,7 +118,7 @@ def of_the_site(folder: Path) -> Path:
     """A site's own profile that is called like one of ours and asks for less."""
     path = folder / "tcp10.yml"
     figure = "tcp_bandwidth: {fraction: 0.5, source: agreed with the customer}\n"
-    path.write_text((Path(str(resources.files("validation"))) / "fabrics" / "tcp10.yml").read_text() + figure)
+    path.write_text((Path(str(resources.files("validation.rules"))) / "fabrics" / "tcp10.yml").read_text() + figure)
     return path
 
 

@@ -13,13 +13,13 @@ from tests.support.figures_case import added
 from tests.support.report_fixture import make_run
 from tests.support.site import CRITERIA, hardware, result
 from tests.support.turns_documents import healthy_turns
-from validation.fabric import load_fabric
 from validation.model import Bom, Measurement, Result
+from validation.plan.suites import make_plan
 from validation.report.documents import RunDocuments, read_run
 from validation.report.render import fill, view
 from validation.report.scale_out import ScaleOut, scale_out
 from validation.report.summary import verdict_of
-from validation.suites import make_plan
+from validation.rules.fabric import load_fabric
 
 H100 = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=8)
 RATES = {"1x8": 24000.0, "2x4": 23280.0, "4x2": 21600.0}

@@ -19,9 +19,9 @@ from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.ranges import as_range
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
-from validation.fabric import load_fabric
 from validation.model import Bom, Node, Port, SshTarget, Topology
 from validation.probes import inventory_scan as probe
+from validation.rules.fabric import load_fabric
 
 Json = dict[str, Any]
 RAILS = "10.80.{rail}.0/24"

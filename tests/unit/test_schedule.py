@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validation.schedule import directed_rounds, evenly, tournament, tournament_rounds
+from validation.plan.schedule import directed_rounds, evenly, tournament, tournament_rounds
 
 NAMES = st.lists(st.text("abcdef0123", min_size=1, max_size=6), unique=True, max_size=24)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.execute.store import FLUSHING, Store
 
 BOTH = [("gpu1", "sent\n", ""), ("gpu2", "received\n", "warning\n")]

@@ -24,9 +24,9 @@ from tests.support.site import (
     verdict_of,
 )
 from toolkit.verdict_text import print_verdict
-from validation.fabric import load_fabric
 from validation.model import Bom, Port, Topology
-from validation.suites import DEFAULT, SUITES, PlanError, make_plan
+from validation.plan.suites import DEFAULT, SUITES, PlanError, make_plan
+from validation.rules.fabric import load_fabric
 
 
 def kinds(plan, kind):

@@ -14,15 +14,15 @@ import pytest
 from tests.support import tf_documents
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, verdict_of
 from tests.support.tool_documents import doc, values
-from validation.fabric import load_fabric
 from validation.facts import TrainingFacts
 from validation.kinds import job_for, parse
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Topology
 from validation.parsers.common import ParseError
+from validation.plan.suites import PlanError, make_plan
 from validation.probes import tf_cnn_benchmarks
 from validation.probes.asked import make
 from validation.probes.tf_rank import MARK
-from validation.suites import PlanError, make_plan
+from validation.rules.fabric import load_fabric
 
 PROGRAM = "/opt/benchmarks/tf_cnn_benchmarks.py"
 K = Bom(

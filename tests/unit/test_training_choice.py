@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from tests.support.site import ALL, CRITERIA, hardware, lab, plan_of
 from toolkit.cli import cli
-from validation.fabric import load_fabric
 from validation.model import Bom, Measurement, Plan
+from validation.plan.suites import PlanError, make_plan
+from validation.plan.suites.training_choice import Config, least_bytes
 from validation.probes.train_networks import NETWORKS
-from validation.suites import PlanError, make_plan
-from validation.suites.training_choice import Config, least_bytes
+from validation.rules.fabric import load_fabric
 
 V100 = Bom(gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)
 

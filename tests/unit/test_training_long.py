@@ -12,19 +12,19 @@ import pytest
 
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, results_of, run_info
 from tests.support.site import verdict_of as judged_by
-from validation.fabric import load_fabric
 from validation.facts import LongTrainingFacts
 from validation.judging.documents import conflicts
 from validation.judging.training import IMAGES
 from validation.kinds import KINDS, job_for, parse
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.parsers.common import ParseError
+from validation.plan.suites import PlanError, make_plan
+from validation.plan.suites.training_long import UNASKED
 from validation.probes import training_long
 from validation.probes.asked import make
 from validation.report.documents import RunDocuments
 from validation.report.training_long import long_figure
-from validation.suites import PlanError, make_plan
-from validation.suites.training_long import UNASKED
+from validation.rules.fabric import load_fabric
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/training-long.json").read_text())
 SUITES = ("preflight", "training")

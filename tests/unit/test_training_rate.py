@@ -8,11 +8,11 @@ import pytest
 
 from tests.support.site import CRITERIA, criterion, hardware, job_samples, lab, real_results, result, trained
 from tests.support.site import verdict_of as judged_by
-from validation.fabric import load_fabric
 from validation.judging.training import hours_of
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
-from validation.reference import packaged
-from validation.suites import make_plan
+from validation.plan.suites import make_plan
+from validation.rules.fabric import load_fabric
+from validation.rules.reference import packaged
 
 K = Bom(
     model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", cpu_model="Xeon Silver 4116", gpu_root_ports=1,

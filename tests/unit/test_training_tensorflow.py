@@ -17,16 +17,16 @@ from click.testing import CliRunner
 from tests.support.site import hardware, lab
 from tests.unit.test_training_choice import V100, planned
 from toolkit.cli import cli
-from validation.accepted import AcceptedRate, AcceptedRates
 from validation.facts import TrainingFacts
+from validation.judging.accepted import AcceptedRate, AcceptedRates
 from validation.kinds import job_for, parse
 from validation.kinds.training import config_of, words_of
 from validation.model import Measurement, Plan
 from validation.parsers.common import ParseError
+from validation.plan.suites import PlanError
 from validation.probes import train_parts, train_tf, training_short
 from validation.probes.asked import make
 from validation.probes.train_networks import NETWORKS
-from validation.suites import PlanError
 
 DATA = Path(__file__).parents[1] / "data" / "training"
 TF = {"framework": "tensorflow"}

@@ -11,19 +11,19 @@ from tests.support.site import ALL, CRITERIA, criterion, hardware, lab, plan_of,
 from tests.support.site import judged as in_lab
 from tests.support.turns_documents import BTL, NCCL, UCX, document, healthy_turns, job
 from validation.analysis.scaling import average_rate
-from validation.fabric import load_fabric
 from validation.facts import TurnsFacts
-from validation.judge import judge
+from validation.judging.judge import judge
 from validation.judging.training_turns import knee_of
 from validation.kinds import job_for, parse
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.parsers.common import ParseError
+from validation.plan.suites import make_plan
+from validation.plan.suites.training_turns import layouts
 from validation.probes import training_short, training_turns
 from validation.probes.asked import make
 from validation.probes.tool import Ran
 from validation.probes.train_world import parser_of
-from validation.suites import make_plan
-from validation.suites.training_turns import layouts
+from validation.rules.fabric import load_fabric
 
 V100 = Bom(gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)
 KIND = "training-turns"

@@ -16,9 +16,8 @@ from tests.support.site import ALL, CRITERIA, criterion, lab, plan_of, real_resu
 from tests.support.tool_documents import doc
 from tests.support.tool_texts import training as report_of
 from tests.support.turns_documents import document, healthy_turns
-from validation.fabric import load_fabric
 from validation.facts import TrainingFacts, TurnsFacts
-from validation.judge import judge
+from validation.judging.judge import judge
 from validation.kinds import job_for, parse
 from validation.model import Measurement, Result, VerdictDoc
 from validation.probes import collectives, tf_cnn_benchmarks, training_long, training_short, training_turns
@@ -30,6 +29,7 @@ from validation.report.documents import read_run
 from validation.report.summary import verdict_of
 from validation.report.training import training
 from validation.report.training_turns import turns_figures
+from validation.rules.fabric import load_fabric
 
 HOSTS = ["gpu1", "gpu1", "gpu2", "gpu2"]
 PARAMS = {

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.site import ALL, CRITERIA, criterion, hardware, plan_of, real_results, verdict_of, waive_all
 from validation.model import Topology, VerdictDoc
-from validation.profile import load_profile
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.profile import load_profile
 
 HOSTS = ("esx1", "esx1", "esx2", "esx3")
 PAIRS = ("pf.mtu", "tr.tcpbw", "tr.netlat")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from validation.catalogue import load_criteria
-from validation.load import ConfigError
-from validation.waiver import MAX_DAYS, Waiver, load_waivers
+from validation.model.load import ConfigError
+from validation.rules.catalogue import load_criteria
+from validation.rules.waiver import MAX_DAYS, Waiver, load_waivers
 
 IDS = [c.id for c in load_criteria()]
 GOOD = {

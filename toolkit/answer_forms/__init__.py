@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from toolkit.answer_forms import lab, lookup, measured, pool, site
 from toolkit.answers import schema_of
 from toolkit.inventory_record import InventoryRecord
-from validation.accepted import AcceptedRates
-from validation.addendum import Addendum
-from validation.built import HowBuilt
 from validation.campaign.model import Campaign
 from validation.compare.model import Comparison
+from validation.judging.accepted import AcceptedRates
+from validation.judging.addendum import Addendum
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
-from validation.otherwise import Rejudged
+from validation.model.built import HowBuilt
+from validation.run.other_rules import Rejudged
 from validation.trend.model import Trend
 
 #: name of an answer -> its form

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from toolkit.answer_forms.base import Form
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.model import Bound
-from validation.profile import Profile
-from validation.reference import Claim, Document, Machine
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
+from validation.rules.profile import Profile
+from validation.rules.reference import Claim, Document, Machine
 
 
 class Fabrics(Form):

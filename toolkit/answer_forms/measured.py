@@ -10,8 +10,8 @@ from toolkit.answer_forms.base import FORMAT, Form, Time
 from validation.campaign.model import Campaign
 from validation.compare.model import Comparison
 from validation.model import Plan, VerdictDoc
-from validation.otherwise import Rejudged
-from validation.outline import Outline
+from validation.plan.outline import Outline
+from validation.run.other_rules import Rejudged
 from validation.trend.model import Trend
 
 

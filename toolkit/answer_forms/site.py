@@ -8,9 +8,9 @@ from pydantic import Field
 
 from toolkit.answer_forms.base import Form
 from toolkit.scan.answer import Answer as ScanAnswer
-from validation.addendum import Addendum
-from validation.built import Deployment
 from validation.facts import CheckOutcome
+from validation.judging.addendum import Addendum
+from validation.model.built import Deployment
 
 
 class Trouble(Form):

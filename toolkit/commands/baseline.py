@@ -11,7 +11,7 @@ from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 from toolkit.working import working
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 
 @command(epilog=epilogue("baseline"))

@@ -15,7 +15,7 @@ from toolkit.inventory import read_inventory
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from toolkit.working import working
-from validation.counting import number_of, were
+from validation.base.counting import number_of, were
 from validation.execute import Launcher
 
 

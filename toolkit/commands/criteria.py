@@ -12,10 +12,10 @@ from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
 from toolkit.progress import make_console
-from validation.catalogue import load_criteria
-from validation.counting import number_of
-from validation.criterion import Criterion
-from validation.suites import SUITES
+from validation.base.counting import number_of
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
 
 suite_option = click.option("--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITES)}.")
 

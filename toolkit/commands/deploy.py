@@ -27,10 +27,10 @@ from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory, others, refuse_absent_lab
 from toolkit.loudness import progress, progress_stream
 from toolkit.progress import duration
-from validation import project
-from validation.built import Deployment
-from validation.counting import number_of
-from validation.project import ROOT
+from validation.base import project
+from validation.base.counting import number_of
+from validation.base.project import ROOT
+from validation.model.built import Deployment
 
 
 @command(epilog=epilogue("deploy"))

@@ -12,8 +12,8 @@ from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
 from toolkit.progress import make_console
-from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
 from validation.model import Bound
+from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric
 
 
 @group(invoke_without_command=True)

@@ -24,10 +24,10 @@ from toolkit.inventory import read_inventory
 from toolkit.loudness import progress
 from toolkit.progress import duration
 from toolkit.scan import credentials, wanted
-from validation import project
-from validation.counting import number_of
-from validation.fabric import fabric_names, load_fabric
+from validation.base import project
+from validation.base.counting import number_of
 from validation.model import Topology
+from validation.rules.fabric import fabric_names, load_fabric
 
 if TYPE_CHECKING:  # paramiko and ssh are loaded when a node is read, not for --help
     from toolkit.scan.contact import HostKey, Login, Outcome

@@ -13,8 +13,8 @@ from toolkit.commands.options import details, details_option, json_option, runs_
 from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
-from validation.otherwise import PACKAGED
-from validation.runfiles import RunFiles
+from validation.run.other_rules import PACKAGED
+from validation.run.runfiles import RunFiles
 from validation.signing import is_signed
 
 

@@ -30,7 +30,7 @@ from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spe
 from toolkit.lab.standin import has_rpms
 from toolkit.loudness import progress
 from toolkit.working import working
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 NODES = 4
 RATE_GBPS = 1.0
@@ -69,7 +69,7 @@ def wanted_lab(
     if nodes:
         words += ["--nodes", "vm" if vms else str(count)]
     if fabric:
-        from validation.fabric import load_fabric  # here, for `toolkit lab ssh` need not wait for it
+        from validation.rules.fabric import load_fabric  # here, for `toolkit lab ssh` need not wait for it
 
         needed = needs_machines(load_fabric(fabric))
         if nodes and vms != needed:

@@ -25,7 +25,7 @@ from toolkit.lab.host import become_root
 from toolkit.lab.lab import load
 from toolkit.lab.spec import DEFAULT_NAME, LabSpec, inventory_dir
 from toolkit.loudness import progress
-from validation.project import python_words
+from validation.base.project import python_words
 
 if TYPE_CHECKING:
     from toolkit.lab.drill import Drilled

@@ -19,7 +19,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.on_server import servers_for
 from toolkit.lease.text import several
 from toolkit.loudness import progress
-from validation import noise
+from validation.base import noise
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LINE_BYTES = 1 << 16

@@ -15,7 +15,7 @@ from toolkit.commands.lease_shared import GIVE_UP
 from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.text import until
-from validation import bounded, noise
+from validation.base import bounded, noise
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
 FOLDER = "/run/elastic-ai/static"

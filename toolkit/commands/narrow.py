@@ -15,7 +15,7 @@ from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 
 @command(epilog=epilogue("narrow"), context_settings={"allow_interspersed_args": False})

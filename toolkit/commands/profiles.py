@@ -11,10 +11,10 @@ from toolkit import answers, tables
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.progress import make_console
-from validation.catalogue import load_criteria
-from validation.criterion import Criterion
-from validation.profile import Profile, load_profile, profile_names, read_profile
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
+from validation.rules.profile import Profile, load_profile, profile_names, read_profile
 
 
 @group(invoke_without_command=True)

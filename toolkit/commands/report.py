@@ -18,8 +18,8 @@ from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
 from toolkit.report_branding import take_branding
 from toolkit.working import working
-from validation.counting import number_of
-from validation.runfiles import VERDICT, RunFiles
+from validation.base.counting import number_of
+from validation.run.runfiles import VERDICT, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:

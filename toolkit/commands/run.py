@@ -24,7 +24,7 @@ from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.sync import readable
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: Programs of the toolkit's own, which speak the driver API.
 DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")

@@ -11,7 +11,7 @@ from toolkit import runs as listing
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
-from validation.visible import visible
+from validation.base.visible import visible
 
 
 @command(epilog=epilogue("runs"))

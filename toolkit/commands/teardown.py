@@ -14,8 +14,8 @@ from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import is_of_a_lab
-from validation import project
-from validation.project import ROOT
+from validation.base import project
+from validation.base.project import ROOT
 
 PLAYBOOK = "playbooks/teardown.yml"
 

@@ -31,13 +31,13 @@ from toolkit.report_branding import find_branding
 from toolkit.slurm_job import SlurmJob
 from toolkit.verdict_text import print_plan
 from toolkit.working import working
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import LoadedFabric, read_fabric
-from validation.load import Source
 from validation.model import Scalar
-from validation.runfiles import RunFiles
-from validation.suites import DEFAULT, SUITES, WITHOUT, make_plan
-from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
+from validation.model.load import Source
+from validation.plan.suites import DEFAULT, SUITES, WITHOUT, make_plan
+from validation.plan.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import LoadedFabric, read_fabric
+from validation.run.runfiles import RunFiles
 
 FRONT = (
     "--fabric", "--inventory", "--profile", "--suite", "--here", "--resume", "--dry-run", "--format", "--json",

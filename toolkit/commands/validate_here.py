@@ -11,10 +11,10 @@ from toolkit.commands.validate_shared import Asked
 from toolkit.errors import UsageFault
 from toolkit.here import node_name, said, said_of_links, topology_here, with_engine
 from toolkit.loudness import progress
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import no_fabric
 from validation.model import Scalar, Topology
-from validation.suites import UNASKED, make_plan
+from validation.plan.suites import UNASKED, make_plan
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import no_fabric
 
 
 def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False, minutes: int | None = None) -> Asked:

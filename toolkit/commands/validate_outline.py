@@ -15,11 +15,11 @@ from toolkit.fabric_choice import choose_fabric, trains_over_tcp, without_rdma
 from toolkit.inventory import read_site
 from toolkit.progress import duration, make_console
 from toolkit.verdict_text import print_outline
-from validation.catalogue import load_criteria
-from validation.fabric import read_fabric
 from validation.model import Scalar
-from validation.outline import Outline, outline, planned
-from validation.suites import DEFAULT, plan_rounds
+from validation.plan.outline import Outline, outline, planned
+from validation.plan.suites import DEFAULT, plan_rounds
+from validation.rules.catalogue import load_criteria
+from validation.rules.fabric import read_fabric
 
 
 def outlines(

@@ -15,7 +15,7 @@ from toolkit.loudness import progress
 from toolkit.working import working
 from validation.execute import Launcher
 from validation.model import VerdictDoc
-from validation.runfiles import RunFiles
+from validation.run.runfiles import RunFiles
 
 
 def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:

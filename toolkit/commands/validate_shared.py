@@ -26,13 +26,13 @@ from toolkit.progress import ProgressLines, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
 from toolkit.working import working
-from validation.counting import be, number_of
+from validation.base.counting import be, number_of
 from validation.execute import Launcher
-from validation.fabric import LoadedFabric
-from validation.load import Source
 from validation.model import Plan, RunInfo, Scalar, Topology, VerdictDoc
-from validation.release import release
-from validation.runfiles import FABRIC, PROFILE, RunFiles
+from validation.model.load import Source
+from validation.rules.fabric import LoadedFabric
+from validation.rules.release import release
+from validation.run.runfiles import FABRIC, PROFILE, RunFiles
 
 HERE = "here"
 """Takes the fabric's place in the name of a run of this machine by itself."""

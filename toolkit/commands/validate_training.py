@@ -11,9 +11,9 @@ import click
 
 from toolkit.errors import UsageFault
 from validation.model import Scalar
+from validation.plan.suites.training_choice import FRAMEWORKS
+from validation.plan.suites.training_long import EPOCHS, IN_MEMORY, LIMIT_HOURS
 from validation.probes.train_networks import NETWORKS, PRECISIONS
-from validation.suites.training_choice import FRAMEWORKS
-from validation.suites.training_long import EPOCHS, IN_MEMORY, LIMIT_HOURS
 
 LONG_SUITES = ("preflight", "training")
 

@@ -14,8 +14,8 @@ from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
-from validation.counting import number_of
-from validation.visible import visible
+from validation.base.counting import number_of
+from validation.base.visible import visible
 
 if TYPE_CHECKING:
     from validation.signing.verify import Verification

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from toolkit.deploy.running import Deployment
 from toolkit.deploy.watch import DeployWatch, NodeState
 from toolkit.exits import Exit
-from validation.counting import be, number_of
+from validation.base.counting import be, number_of
 
 _CONSENT = "reboot=if_needed"
 

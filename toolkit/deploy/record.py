@@ -12,9 +12,9 @@ from toolkit.deploy.outcome import Ending
 from toolkit.deploy.running import Deployment as Job
 from toolkit.deploy.watch import DeployWatch
 from toolkit.exits import Exit
-from validation import project
-from validation.built import MOST_TASKS, Deployment, NodeBuilt
-from validation.release import release
+from validation.base import project
+from validation.model.built import MOST_TASKS, Deployment, NodeBuilt
+from validation.rules.release import release
 
 _PARTIAL = ("--tags", "-t", "--skip-tags", "--start-at-task")
 """Options of ansible-playbook that leave parts of the site out; their values are names of tags and tasks."""

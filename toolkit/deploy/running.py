@@ -22,7 +22,7 @@ from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
-from validation import bounded
+from validation.base import bounded
 
 _TICK_S = 0.3  # how often ansible-runner asks whether to go on
 _GRACE_S = (

@@ -19,9 +19,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from toolkit.errors import UsageFault
 from toolkit.lab.standing import standing_inventory
 from toolkit.lab_inventory import listed_lab
-from validation import bounded
-from validation.built import Deployment, HowBuilt
+from validation.base import bounded
 from validation.model import Topology
+from validation.model.built import Deployment, HowBuilt
 
 _KEPT_LOGS = 20
 _SURE = 0.1  # share of an earlier run from which on this one's pace says something of the rest

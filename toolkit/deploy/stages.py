@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from validation.load import ConfigError, read_source
-from validation.yaml_text import parse_yaml
+from validation.base.yaml_text import parse_yaml
+from validation.model.load import ConfigError, read_source
 
 
 @dataclass(frozen=True)

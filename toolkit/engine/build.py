@@ -20,9 +20,9 @@ import yaml
 
 from toolkit.engine import host_modules
 from toolkit.errors import BuildError
-from validation import project
-from validation.release import release
-from validation.rooms import room
+from validation.base import project
+from validation.base.temporary import room
+from validation.rules.release import release
 
 #: The C sources: engine/README.md says what is in which of its folders.
 SOURCES = project.ROOT / "engine"

@@ -14,8 +14,8 @@ import subprocess
 from pathlib import Path
 
 from toolkit.errors import BuildError
-from validation import project
-from validation.rooms import room
+from validation.base import project
+from validation.base.temporary import room
 
 #: The header, and the kernels of tests and probes.
 KERNELS = project.ROOT / "engine/kernels"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from toolkit.engine.build import PROTOCOL, SOURCES, EngineInfo, compile_engine, missing_tools, source_hash
 from toolkit.errors import BuildError
-from validation.files import cache_folder, ours
-from validation.rooms import room
+from validation.base.files import cache_folder, ours
+from validation.base.temporary import room
 
 RELAY = SOURCES / "relay.c"
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra")

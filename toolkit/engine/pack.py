@@ -25,7 +25,7 @@ from typing import Any
 from toolkit.engine import elf
 from toolkit.engine.build import SOURCES, compile_library, write_archive
 from toolkit.errors import BuildError
-from validation.rooms import room
+from validation.base.temporary import room
 
 #: Parts of a release: where they go, and the files' names as published. Without the last a client has no NVML.
 SERVER, CLIENT, NVML = "lupine_driver_server", "libcuda.so.1", "libnvidia-ml.so.1"

@@ -18,7 +18,7 @@ from toolkit.errors import LabError
 from toolkit.lab.fake_packages import CODENAMES, RELATIONS, FakeRepository, Package, fingerprint_of, load_fake_packages
 from toolkit.lab.sh import run
 from toolkit.lab.spec import cache_root
-from validation.rooms import room
+from validation.base.temporary import room
 
 KEY_NAME = "Elastic AI lab stand-in (no vendor's key) <lab@elastic-ai.lab>"
 #: dpkg-deb stamps files with it, so that the same data make the same packages.

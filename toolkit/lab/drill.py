@@ -23,7 +23,7 @@ from toolkit.lab.lab import Say
 from toolkit.lab.spec import LabSpec
 from toolkit.lab.vmfaults import PORT
 from toolkit.rundir import runs
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Finding, VerdictDoc
 
 WORDS = {

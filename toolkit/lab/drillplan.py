@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from toolkit.errors import LabError
 from toolkit.lab import faults
 from toolkit.lab.spec import LabSpec, NodeSpec
-from validation.catalogue import load_criteria
-from validation.criterion import Criterion
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
 
 SHORT = (
     "slow-link",

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from toolkit.errors import LabError
-from validation.load import ConfigError, load_yaml
+from validation.model.load import ConfigError, load_yaml
 
 #: Suites of Debian-like systems by their key in the roles' tables.
 CODENAMES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "jammy", "ubuntu2404": "noble"}

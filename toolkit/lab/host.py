@@ -12,8 +12,8 @@ from pathlib import Path
 from toolkit.errors import LabError
 from toolkit.lab.sh import run
 from toolkit.lab.spec import state_root
-from validation.counting import number_of
-from validation.project import python_words
+from validation.base.counting import number_of
+from validation.base.project import python_words
 
 #: tool -> Debian/Ubuntu package that brings it
 TOOLS = {

@@ -21,7 +21,7 @@ from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, release_for, served, sources_for
 from toolkit.lab.spec import cache_root
 from toolkit.working import working
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 
 if TYPE_CHECKING:
     from toolkit.lab.standin import Guise

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 from toolkit.lab import nodes
-from validation import bounded
-from validation.counting import number_of
+from validation.base import bounded
+from validation.base.counting import number_of
 
 ASK_S = 10.0
 #: What the node's own init is asked, in its namespaces.

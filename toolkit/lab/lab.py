@@ -35,7 +35,7 @@ from toolkit.lab.spec import (
 from toolkit.lab.standin import has_rpms, repositories
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import NodeWatch, greets, wait_for_all
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 Say = Callable[[str], None]
 T = TypeVar("T", LabSpec, NodeSpec)

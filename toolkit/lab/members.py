@@ -21,7 +21,7 @@ from toolkit.lab.sources import os_key, release_for
 from toolkit.lab.spec import NODE_NAME, LabSpec, NodeSpec, inventory_dir, read_faults
 from toolkit.lab.standing import HOSTS, is_up
 from toolkit.lab.waiting import wait_for_all
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 GROUP_OF = {"client": "clients", "gpu": "gpu_servers"}
 MOST = 60

@@ -28,7 +28,7 @@ from toolkit.lab.spec import (
     counted_rate_bps,
     unpacked_root,
 )
-from validation.project import python_words
+from validation.base.project import python_words
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142

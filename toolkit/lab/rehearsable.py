@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from toolkit.errors import LabError
 from toolkit.lab.spec import FABRIC_MTU, LabSpec
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 if TYPE_CHECKING:
-    from validation.fabric import Fabric
+    from validation.rules.fabric import Fabric
 
 CORE_GBPS = 8.0
 """TCP that one processor carries between containers, both ends on it: two carried 18 Gbit/s in 30 pairs at the same
@@ -26,7 +26,7 @@ def needs_machines(fabric: Fabric) -> bool:
     """
     why = _refusal(fabric)
     if why:
-        from validation.fabric import fabric_names, load_fabric
+        from validation.rules.fabric import fabric_names, load_fabric
 
         fabrics = [f for f in map(load_fabric, fabric_names()) if not _refusal(f)]
         plain = ", ".join(f.name for f in fabrics if not f.needs_rdma)

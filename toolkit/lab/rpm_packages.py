@@ -17,8 +17,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from toolkit.errors import LabError
 from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, load_fake_packages, without_alike
-from validation import project
-from validation.load import ConfigError, load_yaml
+from validation.base import project
+from validation.model.load import ConfigError, load_yaml
 
 #: The system whose packages these are, as in the tables of the roles.
 SYSTEM = "el9"

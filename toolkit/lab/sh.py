@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from toolkit.errors import LabError
-from validation import bounded
+from validation.base import bounded
 
 
 def run(args: Sequence[str], *, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolkit.errors import LabError
 from toolkit.lab.sh import run
-from validation.rooms import room
+from validation.base.temporary import room
 
 APT_HELPER = "/usr/lib/apt/apt-helper"
 #: What the vendors' user space needs beside main: Debian keeps NVIDIA's in contrib and non-free.

@@ -23,7 +23,7 @@ from toolkit.lab.fake_packages import Name, StrictModel
 from toolkit.lab.network import APT_CACHE_PORT
 from toolkit.lab.sh import run
 from toolkit.lab.spec import VENDOR_HOST, LabSpec, NodeSpec
-from validation.load import ConfigError, load_yaml
+from validation.model.load import ConfigError, load_yaml
 
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
 KEYRING = "usr/share/keyrings/elastic-ai-lab.asc"

@@ -1,7 +1,8 @@
 """Leases: GPUs, or parts of them, for a program on another machine.
 
 A lease is a Slurm job. What runs on nodes (this package without its controller's parts) needs the standard library, and
-click for the commands; nothing here may import anything else but the errors (toolkit/errors.py, validation/errors.py).
+click for the commands; nothing here may import anything else but the errors (toolkit/errors.py and
+validation/base/errors.py).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode
 from toolkit.lease.text import several
 from toolkit.lease.waiting import HeldBack, StartedInPart, wait
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 HOST = "H"
 SMALL_BYTES = 4

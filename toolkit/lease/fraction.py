@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from toolkit.lease import SHARDS_PER_GPU, LeaseError
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 MIB = 1 << 20
 _FORM = re.compile(r"(\d{1,6})/(\d{1,6})|(\d{0,6}\.?\d{1,9}|\d{1,6}\.)")

@@ -33,7 +33,7 @@ from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.turns import locked
 from toolkit.lease.unit import UnitFailed
 from toolkit.lease.wire import Deadline, EndCode
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 MIB = 1 << 20
 #: The agent alone, where no engine runs.

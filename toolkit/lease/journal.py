@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import syslog
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: Of one line, and of what is told in one: users can see to it that there is much to tell.
 MOST_CHARACTERS, MOST_WORDS = 4000, 20

@@ -17,7 +17,7 @@ from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.job_comment import parse_comment
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: Host memory of an agent without an engine; beside what the lease's job asked Slurm for, which is its program's.
 AGENT_MIB = 128

@@ -10,7 +10,7 @@ from typing import Any
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.host import Host
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 
 class AlreadyTaken(LeaseError):

@@ -15,7 +15,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.processes import lease_of
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.sockets import Occupant
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: How long a process that was ended may take until its ports are free.
 GONE_S = 5.0

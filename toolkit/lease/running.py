@@ -24,7 +24,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.images import Here
 from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 Say = Callable[[str], None]
 #: What runs a program on the endpoints of its lease: module step for those on the server.

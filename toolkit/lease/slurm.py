@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, complaint_of, epoch, parse_nodes
-from validation import bounded
+from validation.base import bounded
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60

@@ -19,7 +19,7 @@ from typing import Any
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_lists import expand_hosts, tres
 from toolkit.lease.slurm_text import ENDED, Held, SlurmJob, Unclear, parse_gres
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 #: Slurm's NO_VAL and INFINITE as unsigned 32-bit numbers: not set, and no limit. From slurm.h.
 _NO_NUMBER = (0xFFFFFFFE, 0xFFFFFFFF)

@@ -28,7 +28,7 @@ from toolkit.lease.train_costs import costs
 from toolkit.lease.train_gpu import Counted, Gpu, Pinned, said
 from toolkit.lease.train_keep import INTERRUPTED, TOLD, NotKept, State, Told, load, save, writable
 from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 CODE = Path(__file__).parent / "kernels/train.ptx"
 RATE, KEEP = 0.02, 0.9  # of the update: how far a gradient moves the weights, how much of the last move stays

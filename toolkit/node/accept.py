@@ -14,14 +14,14 @@ from toolkit.agreement import Agreement
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured
 from toolkit.inventory import Site
 from toolkit.loudness import progress
-from validation.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import LoadedFabric
-from validation.load import load_json, read_source
+from validation.judging.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 from validation.model import Node, Topology, VerdictDoc
-from validation.runfiles import FABRIC, RunFiles
+from validation.model.load import load_json, read_source
+from validation.plan.suites import make_plan
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import LoadedFabric
+from validation.run.runfiles import FABRIC, RunFiles
 from validation.signing import MANIFEST, is_signed
-from validation.suites import make_plan
 
 
 def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> Asked:

@@ -13,11 +13,11 @@ from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.node.head import Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
-from validation.addendum import ADDENDUM, SUITES
-from validation.counting import number_of
-from validation.load import ConfigError
+from validation.base.counting import number_of
+from validation.judging.addendum import ADDENDUM, SUITES
 from validation.model import Node, Topology
-from validation.suites import DEFAULT
+from validation.model.load import ConfigError
+from validation.plan.suites import DEFAULT
 
 NEEDED = tuple(suite for suite in DEFAULT if suite in SUITES)
 """Of the suites that sites are accepted by, those that a node shows too."""

@@ -9,7 +9,7 @@ from toolkit.errors import UsageFault
 from toolkit.lease.pool import is_lease
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
-from validation import bounded, noise
+from validation.base import bounded, noise
 from validation.model import Node, SshTarget, Topology
 
 TIMEOUT_S = 90.0

@@ -14,7 +14,7 @@ from toolkit.node import accept, checks, playbooks
 from toolkit.node.head import Head, answers
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept, Progress
-from validation.addendum import Addendum
+from validation.judging.addendum import Addendum
 from validation.signing import is_signed
 
 SERVES_WITHIN_S = 120.0

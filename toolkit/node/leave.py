@@ -14,7 +14,7 @@ from toolkit.node import checks, playbooks
 from toolkit.node.head import Head, answers
 from toolkit.node.listed import listing
 from toolkit.node.state import Kept
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 PAUSE_S = 2.0
 TOLD_EACH_S = 60.0

@@ -13,8 +13,8 @@ from toolkit.errors import UsageFault
 from toolkit.inventory_lines import inventory_files
 from toolkit.lab.standing import standing_inventory
 from toolkit.lab_inventory import listed_lab
-from validation.load import read_source
-from validation.yaml_text import yaml_tree
+from validation.base.yaml_text import yaml_tree
+from validation.model.load import read_source
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
 from toolkit.exits import Exit
 from toolkit.loudness import progress, progress_stream
-from validation import project
-from validation.errors import ToolkitError
+from validation.base import project
+from validation.base.errors import ToolkitError
 
 SITE, TEARDOWN = Path("site.yml"), Path("playbooks/teardown.yml")
 LEARN = ("base", "remoting", "pool", "monitoring", "acceptance", "training")

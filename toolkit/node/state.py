@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.deploy.site_state import SiteState
 from toolkit.errors import UsageFault
-from validation import bounded
+from validation.base import bounded
 
 Verb = Literal["add", "replace", "remove"]
 

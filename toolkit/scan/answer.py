@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, ValidationError
 
 from validation.facts.node import RdmaDevice
-from validation.model_base import Model, explain
+from validation.model.base import Model, explain
 
 INTERFACE = r"^[A-Za-z0-9_.:-]{1,15}$"
 HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,62})$"

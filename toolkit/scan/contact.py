@@ -22,7 +22,7 @@ import paramiko
 
 from toolkit.scan import shipped
 from toolkit.scan.answer import Answer, parse
-from validation import bounded, noise
+from validation.base import bounded, noise
 
 CONNECT_TIMEOUT_S = 10.0
 BANNER_TIMEOUT_S = 30.0  # of a connection that stands: a busy node is slow to say what it is

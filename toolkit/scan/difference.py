@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from toolkit.scan.answer import Answer
 from toolkit.scan.propose import NodeProposal, Proposal
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Node, Port, Topology
 
 

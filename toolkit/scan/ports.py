@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from toolkit.scan.answer import Answer, ScannedPort
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 LEAST_GBPS = 10.0
 """Below this a port is no fabric's: no profile of toolkit/fabrics is slower."""

@@ -13,8 +13,8 @@ from toolkit.scan.answer import HOST_NAME, Answer, Gpu, ScannedPort
 from toolkit.scan.ports import Choice, choose, two_in_one_network, two_managers
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import GROUPS
-from validation.counting import number_of
-from validation.fabric import Fabric
+from validation.base.counting import number_of
+from validation.rules.fabric import Fabric
 
 HEAD = re.compile(r"head|login|master|mgmt|admin|ctl|slurm", re.IGNORECASE)
 RAIL = "{rail}"

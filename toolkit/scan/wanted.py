@@ -9,8 +9,8 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory_address import is_ipv6
-from validation.counting import number_of
-from validation.load import read_source
+from validation.base.counting import number_of
+from validation.model.load import read_source
 
 GROUPS = ("heads", "clients", "gpu_servers")
 COLUMNS = ("address", "name", "group", "user", "port", "host_key")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tools.docsite.markdown import code, escaped, table
-from validation.catalogue import load_criteria
-from validation.criterion import Criterion
 from validation.kinds import KINDS, Kind
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
 
 SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
 

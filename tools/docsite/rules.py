@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from tools.docsite.markdown import code, escaped, page, table
 from tools.docsite.measured import figure
-from validation.catalogue import load_criteria
-from validation.criterion import Criterion
-from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
 from validation.kinds import title
-from validation.profile import Profile, load_profile, profile_names
-from validation.reference import Claim, packaged
-from validation.suites import SUITES
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric
+from validation.rules.profile import Profile, load_profile, profile_names
+from validation.rules.reference import Claim, packaged
 
 REHEARSAL = {
     "same": "judged as on hardware",

@@ -15,8 +15,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from validation.counting import number_of
-from validation.schedule import tournament_round, tournament_rounds
+from validation.base.counting import number_of
+from validation.plan.schedule import tournament_round, tournament_rounds
 
 Job = tuple[str, ...]
 

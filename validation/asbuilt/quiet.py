@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from validation.noise import Marked
+from validation.base.noise import Marked
 
 _DONE = "_elastic_ai_between_marks"
 

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 import pytest
 import yaml
 
+from validation.base.project import ROOT
 from validation.judging.case import CONTAINERS
 from validation.parsers.asbuilt import NOT_APPLICABLE
-from validation.project import ROOT
 
 Host = Any
 """testinfra.host.Host, which has no types."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from validation.asbuilt.site import Host, Site, not_applicable
-from validation.counting import be, number_of
+from validation.base.counting import be, number_of
 
 UNLIMITED = -1
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from validation.campaign.model import NotTogether
-from validation.fabric import FIGURES, Fabric
 from validation.model import Measurement, Node, Plan
 from validation.report.documents import RunDocuments
 from validation.report.numbers import many
+from validation.rules.fabric import FIGURES, Fabric
 
 _SAME_NODES = "make all runs of a campaign on the same nodes"
 _SAME_PLAN = "measure it again with the same suites and profile, or leave one of the two out"

@@ -12,7 +12,7 @@ from validation.campaign.fit import refuse_misfits
 from validation.campaign.model import Campaign, CampaignRun, Cell, NotTogether, Row, Section
 from validation.campaign.published import published
 from validation.campaign.sections import PARTS, RATE, Part
-from validation.conformance import Conformance
+from validation.judging.conformance import Conformance
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Judgement, Measurement, VerdictDoc, VerdictName
 from validation.probes.train_networks import SMALL

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.conformance import State
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
+from validation.judging.conformance import State
 from validation.model import Model, ReasonCode, SignOff, VerdictName
 
 Outcome = Literal["passed", "failed", "incomplete"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from validation.campaign.model import Held, Published
-from validation.conformance import ClaimLine, Conformance
-from validation.reference import Claim, Reference
+from validation.judging.conformance import ClaimLine, Conformance
 from validation.report.published import is_ratio
+from validation.rules.reference import Claim, Reference
 
 Standing = Sequence[tuple[str, Reference, Conformance]]
 """Of each run its name, the claims that it began with, and how they stand."""

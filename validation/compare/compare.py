@@ -15,13 +15,13 @@ from validation.compare.model import (
     Side,
 )
 from validation.compare.noise import ALPHA, LEAST, Shift, settled, shift_of_intervals, shift_of_samples
-from validation.criterion import Criterion
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
 from validation.report.documents import RunDocuments, read_run
 from validation.report.named import named
 from validation.report.numbers import plural, quantity
 from validation.report.summary import verdict_of
 from validation.report.system import fact_texts, fact_title
+from validation.rules.criterion import Criterion
 
 #: Facts that are another number each time somebody looks.
 _RESTLESS = {"clock_offset_s"}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.errors import ToolkitError
+from validation.base.errors import ToolkitError
 from validation.model import Model, SignOff, VerdictName
 from validation.report.named import Finding
 

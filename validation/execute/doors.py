@@ -8,8 +8,9 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from validation import bounded
-from validation.errors import RunError
+from validation.base import bounded
+from validation.base.errors import RunError
+from validation.base.temporary import Room
 from validation.execute.remote import Output, Remote
 from validation.execute.ssh import (
     ALIVE_COUNT,
@@ -21,7 +22,6 @@ from validation.execute.ssh import (
     sockets,
 )
 from validation.model import SshTarget
-from validation.rooms import Room
 
 SESSIONS = 8
 """Of each connection; sshd's own limit is ten (MaxSessions, sshd_config(5))."""

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field
 from validation.execute.denied import denied_on
 from validation.execute.fault_side import fault_side
 from validation.execute.remote import Launcher, Output, Remote, is_report
-from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
 from validation.model import CONTROLLER, Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
+from validation.model.facts import AnyFacts
 from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE

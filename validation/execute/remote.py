@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from validation import bounded, noise
+from validation.base import bounded, noise
 from validation.model import Node
 from validation.probes import ProbeDoc
 from validation.probes.controller import INVENTORY

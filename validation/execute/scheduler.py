@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.execute.denied import HostWatch
 from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import RESULTS, Store
 from validation.kinds import KINDS, job_for
-from validation.load import read_results
 from validation.model import DENIED, Endpoint, Job, Measurement, Plan, Provenance, Result, Topology
+from validation.model.load import read_results
 from validation.parsers.common import place
 
 

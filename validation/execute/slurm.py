@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from validation import bounded
-from validation.counting import number_of
-from validation.errors import RunError
+from validation.base import bounded
+from validation.base.counting import number_of
+from validation.base.errors import RunError
 from validation.execute.doors import Doors
 from validation.execute.remote import Output, Remote, is_report, named
 from validation.execute.ssh import PROVISION, SshLauncher, absent, explain, is_anchor, on_a_new_line, remote_command

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from validation import bounded, noise
-from validation.errors import RunError
+from validation.base import bounded, noise
+from validation.base.errors import RunError
+from validation.base.temporary import Room
 from validation.execute.remote import Output, Remote, named
 from validation.kinds import PROBE_PYTHON
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
-from validation.rooms import Room
 
 CONNECT_TIMEOUT_S = 10
 ALIVE_INTERVAL_S = 5

@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from validation import bounded
-from validation.counting import number_of
-from validation.errors import RunError
-from validation.files import flush_folder
-from validation.load import is_json
+from validation.base import bounded
+from validation.base.counting import number_of
+from validation.base.errors import RunError
+from validation.base.files import flush_folder
 from validation.model import REPORT, RawLog, Result
+from validation.model.load import is_json
 
 RESULTS = "results.jsonl"
 FLUSHING = 8  # files of a measurement that are flushed at the same time

@@ -8,10 +8,6 @@ None means that it is not known, "" or an empty list that it was looked for and 
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import Discriminator, Tag
-
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.facts.burn_in import BurnDevice, BurnFacts
 from validation.facts.collectives import (
@@ -79,7 +75,6 @@ from validation.facts.switch_load import SwitchLoadFacts, SwitchPort, SwitchSess
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
 from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
-from validation.model_base import Scalar
 
 __all__ = [
     "COMPONENTS",
@@ -87,7 +82,6 @@ __all__ = [
     "RDMA_MTUS",
     "Address",
     "AllAtOnce",
-    "AnyFacts",
     "AsBuiltFacts",
     "Attempt",
     "BootIds",
@@ -172,7 +166,6 @@ __all__ = [
     "PciCard",
     "PciLink",
     "PciPort",
-    "PlainFacts",
     "Policy",
     "PoolClass",
     "PoolRequest",
@@ -211,47 +204,4 @@ __all__ = [
     "WorldsFacts",
     "XidLine",
     "joined",
-]
-
-
-def _type_of(value: Any) -> str:
-    found = value.get("type", "plain") if isinstance(value, dict) else getattr(value, "type", "plain")
-    return str(found)
-
-
-PlainFacts = dict[str, Scalar | list[str] | dict[str, float]]
-AnyFacts = Annotated[
-    Annotated[NodeFacts, Tag("node")]
-    | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
-    | Annotated[IbFabricFacts, Tag("ib-fabric")]
-    | Annotated[DcgmFacts, Tag("dcgm")]
-    | Annotated[GpuHealthFacts, Tag("gpu-health")]
-    | Annotated[GpuContainerFacts, Tag("gpu-container")]
-    | Annotated[CopyFacts, Tag("copies")]
-    | Annotated[IsolationFacts, Tag("isolation")]
-    | Annotated[FractionFacts, Tag("fractions")]
-    | Annotated[RemoteTrainFacts, Tag("remote-train")]
-    | Annotated[SharesFacts, Tag("shares")]
-    | Annotated[InferFacts, Tag("remote-infer")]
-    | Annotated[NeighbourFacts, Tag("neighbours")]
-    | Annotated[NoRebootFacts, Tag("no-reboot")]
-    | Annotated[WorldsFacts, Tag("remote-worlds")]
-    | Annotated[UnchangedFacts, Tag("unchanged")]
-    | Annotated[MoveFacts, Tag("move")]
-    | Annotated[TrainingFacts, Tag("training")]
-    | Annotated[LongTrainingFacts, Tag("training-long")]
-    | Annotated[TurnsFacts, Tag("turns")]
-    | Annotated[ComputeFacts, Tag("compute")]
-    | Annotated[CollectivesFacts, Tag("collectives")]
-    | Annotated[AsBuiltFacts, Tag("as-built")]
-    | Annotated[ConvergedFacts, Tag("converged")]
-    | Annotated[GpuCopyFacts, Tag("gpu-copies")]
-    | Annotated[GpuLoadFacts, Tag("gpu-load")]
-    | Annotated[GpuToolsFacts, Tag("gpu-tools")]
-    | Annotated[BurnFacts, Tag("burn-in")]
-    | Annotated[SoakFabricFacts, Tag("soak-fabric")]
-    | Annotated[SwitchLoadFacts, Tag("switch-load")]
-    | Annotated[PoolUseFacts, Tag("pool-use")]
-    | Annotated[PlainFacts, Tag("plain")],
-    Discriminator(_type_of),
 ]

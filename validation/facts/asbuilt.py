@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from validation.built import NodeBuilt
-from validation.facts.common import Name, once
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.built import NodeBuilt
+from validation.model.facts import Facts, Name, once
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -25,7 +25,7 @@ class CheckOutcome(Model):
     words: str = ""
 
 
-class AsBuiltFacts(Model):
+class AsBuiltFacts(Facts):
     """The as-built checks of a node. `checks_sha256`: hash over the files of the checks that were run."""
 
     type: Literal["as-built"] = "as-built"
@@ -43,7 +43,7 @@ class AsBuiltFacts(Model):
         return tuple(check for check in self.checks if check.outcome == outcome)
 
 
-class ConvergedFacts(Model):
+class ConvergedFacts(Facts):
     """What site.yml in check mode said of each node. `version`: the toolkit and commit whose site.yml it was."""
 
     type: Literal["converged"] = "converged"

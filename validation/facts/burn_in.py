@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, Positive, once
 from validation.facts.gpu_health import GpuHealthFacts
 from validation.facts.gpu_watch import GpuWatch
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive, once
 
 Load = Literal["torch-cuda", "torch-cpu", "copies", "processors"]
 Point = tuple[float, float | None, float | None, float | None, float | None]
@@ -46,7 +46,7 @@ class BurnDevice(Model):
         return f"GPU {self.device.removeprefix('cuda:')}" if self.device != "cpu" else "processors"
 
 
-class BurnFacts(Model):
+class BurnFacts(Facts):
     """A node's burn-in. `how`: which torch, or why it was none. `seconds` were asked for, `took_s` went by."""
 
     type: Literal["burn-in"] = "burn-in"

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name, Positive
 from validation.facts.gpu_watch import GpuWatch
 from validation.facts.training import Carrier
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive
 
 CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
@@ -80,7 +80,7 @@ class NodeBytes(Model):
     ports: tuple[PortBytes, ...]
 
 
-class CollectivesFacts(Model):
+class CollectivesFacts(Facts):
     """What a job of collective operations says of itself. `devices`: of each rank, a GPU by its PCI address, or cpu.
 
     `carriers` empty: its log tells nothing.

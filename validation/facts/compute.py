@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name
 from validation.facts.gpu_watch import GpuWatch
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name
 
 Rate = float  # TFLOP/s
 THROTTLED = ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
@@ -70,7 +70,7 @@ class ComputeDevice(Model):
         return next((f for f in self.figures if (f.list, f.precision) == (which, precision)), None)
 
 
-class ComputeFacts(Model):
+class ComputeFacts(Facts):
     """Facts of measurement gpu-compute. `most` problems of each list were asked for, 0: all."""
 
     type: Literal["compute"] = "compute"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name
 
 DcgmStatus = Literal["pass", "fail", "warn", "skip", "not run"]
 
@@ -30,7 +30,7 @@ class DcgmTest(Model):
     results: Annotated[tuple[DcgmResult, ...], Field(min_length=1)]
 
 
-class DcgmFacts(Model):
+class DcgmFacts(Facts):
     """A whole run. form: version of the report, 3 or 4 as DCGM's, 0 without one, for which
     `trouble` has the reason. gpus: numbers that results name."""
 

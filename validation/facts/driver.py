@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from validation.facts.common import Count, Name
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name
 
 COMPAT = "compat"
 """Folder of CUDA's forward compatibility (packages cuda-compat-*, /usr/local/cuda/compat and what is below it)."""

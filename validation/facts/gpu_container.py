@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from validation.facts.common import Count
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts
 
 
 class ContainerGpus(Model):
@@ -15,7 +15,7 @@ class ContainerGpus(Model):
     said: str = ""
 
 
-class GpuContainerFacts(Model):
+class GpuContainerFacts(Facts):
     """A container's GPUs before and after `systemctl daemon-reload`. `unmade`: why nothing was asked, or not again.
 
     `host`: GPUs that nvidia-smi lists outside; `left`: the container could not be taken away.

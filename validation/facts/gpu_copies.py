@@ -6,12 +6,12 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from validation.counting import be, number_of
-from validation.facts.common import Count, Name, Positive, once
+from validation.base.counting import be, number_of
 from validation.facts.gpu_watch import GpuWatch
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import PciCard
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive, once
 
 What = Literal["h2d", "d2h", "both", "local", "peer", "sync", "kernel"]
 """Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU; a synchronisation with nothing to wait for; an
@@ -109,7 +109,7 @@ class GpuPeer(Model):
     why: str = ""
 
 
-class GpuCopyFacts(Model):
+class GpuCopyFacts(Facts):
     """All copies of a node. `declared`: GPUs that it is said to have, 0 where nobody says. `why`: why there is none.
 
     `silent`: in words, GPUs that do not answer NVML.

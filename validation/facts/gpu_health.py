@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, once
 from validation.facts.kernel_log import KernelLog
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, once
 
 Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
 
@@ -80,7 +80,7 @@ class GpuReading(Model):
         return f"GPU {self.index} ({self.address or self.uuid or 'of no address'})"
 
 
-class GpuHealthFacts(Model):
+class GpuHealthFacts(Facts):
     """The GPUs of a node. lost: those that do not answer, in words. unread: why NVML says nothing at all, "" where it
     does. emulated: host memory stands in for them. kernel_log: what the kernel said of them."""
 

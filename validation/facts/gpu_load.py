@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name, Positive
 from validation.facts.pci import PciCard
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive
 
 Way = Literal["h2d", "d2h"]
 
@@ -56,7 +56,7 @@ class AllAtOnce(Model):
     fault: str = ""
 
 
-class GpuLoadFacts(Model):
+class GpuLoadFacts(Facts):
     """All of a node. `why`: why there is no GPU."""
 
     type: Literal["gpu-load"] = "gpu-load"

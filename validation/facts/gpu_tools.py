@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from validation.facts.common import Count, Name, Positive
 from validation.facts.gpu_copies import GpuCell
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive
 
 
 class ToolCell(GpuCell):
@@ -37,7 +37,7 @@ class GpuTool(Model):
         return self.addresses.index(address) if address in self.addresses else None
 
 
-class GpuToolsFacts(Model):
+class GpuToolsFacts(Facts):
     """What the tools said. `why`: why none was run, "" where they were looked for."""
 
     type: Literal["gpu-tools"] = "gpu-tools"

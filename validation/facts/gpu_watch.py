@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from validation.facts.common import Count
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count
 
 Seconds = float
 THROTTLED = {

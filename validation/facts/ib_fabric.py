@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name
 
 Guid = Annotated[str, Field(pattern=r"^0x[0-9a-f]+$")]
 
@@ -73,7 +73,7 @@ class IbErrors(Model):
     counters: dict[str, Count]
 
 
-class IbFabricFacts(Model):
+class IbFabricFacts(Facts):
     """An InfiniBand fabric as the asked ports show it.
 
     `subnets`: how many fabrics these are in; `links` each once; `unanswered` queries for error counters; `nodes`,

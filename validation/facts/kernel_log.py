@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from validation.facts.common import Count
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count
 
 
 class XidLine(Model):

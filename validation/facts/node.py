@@ -6,13 +6,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, Positive, once
 from validation.facts.driver import DriverLibraries, DriverModule, Gpudirect
 from validation.facts.node_state import NodeState
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import NumaNode, PciCard
 from validation.facts.tuning import Tuning
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive, once
 
 
 class RdmaDevice(Model):
@@ -118,7 +118,7 @@ class Components(Model):
 COMPONENTS = tuple(Components.model_fields)
 
 
-class Ports(Model):
+class Ports(Facts):
     """What of a node is looked at before anything is measured: its fabric ports and RDMA devices."""
 
     fabric_ports: tuple[FabricPort, ...]

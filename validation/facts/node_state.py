@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name
 
 Least = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, once
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name, once
 
 
 class NvLink(Model):

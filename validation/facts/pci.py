@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name, Positive
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name, Positive
 
 Distance = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 """How far two cards are apart, from near to far, in the words of `nvidia-smi topo`: across one PCI Express switch;

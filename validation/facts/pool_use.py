@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from validation.facts.common import Count, Name, once
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, once
 
 GONE = "servers that left"
 """The class of GPUs of a server that Slurm does not know any more."""
@@ -72,7 +72,7 @@ class PoolHistory(Model):
         return self
 
 
-class PoolUseFacts(Model):
+class PoolUseFacts(Facts):
     """The record of a time. `waiting`: requests that had nothing by its end, `never`: that ended before they had.
     `history`: of a longer one, None where monitoring has nothing of it, and in runs of earlier releases; `unread`: why
     it could not be read.

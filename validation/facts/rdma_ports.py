@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from validation.facts.common import Count, Name, once
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, once
 
 RDMA_MTUS = (256, 512, 1024, 2048, 4096)  # enum ibv_mtu
 
@@ -96,7 +96,7 @@ class RdmaPort(Model):
         return self
 
 
-class RdmaPortsFacts(Model):
+class RdmaPortsFacts(Facts):
     """The RDMA ports of a node. A second, brief reading has neither `memlock` nor `policy`.
 
     `policy`: what provisioning wants, None where it never spoke of RoCE.

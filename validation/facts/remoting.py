@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 from pydantic import field_validator, model_validator
 
-from validation.counting import number_of
-from validation.facts.common import Count, Name, Positive, once
-from validation.model_base import Model
+from validation.base.counting import number_of
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive, once
 
 
-class Remoting(Model):
+class Remoting(Facts):
     """Through which engine, and whether the GPUs were emulated."""
 
     emulated: bool

@@ -6,9 +6,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from validation.facts.common import Count, Name
 from validation.facts.remoting import Remoting
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name
 
 Seconds = float
 

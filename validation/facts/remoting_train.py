@@ -7,9 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, Positive, once
 from validation.facts.remoting import Remoting
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name, Positive, once
 
 Way = Literal["native", "remote"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from validation.facts.common import Count, Name, Positive, once
 from validation.facts.remoting import Remoting
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name, Positive, once
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Way = Literal["native", "remote", "part"]

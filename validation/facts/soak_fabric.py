@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Positive
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Positive
 
 
 class SoakSession(Model):
@@ -19,7 +19,7 @@ class SoakSession(Model):
     error: str = ""
 
 
-class SoakFabricFacts(Model):
+class SoakFabricFacts(Facts):
     """`seconds` were asked for, `took_s` went by. `before`, `after`: counters of the sending port."""
 
     type: Literal["soak-fabric"] = "soak-fabric"

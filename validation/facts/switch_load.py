@@ -7,8 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count, Name, Positive
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name, Positive
 
 
 def jain(rates: Sequence[float]) -> float:
@@ -43,7 +43,7 @@ class SwitchPort(Model):
     at_once_s: Positive | None = None
 
 
-class SwitchLoadFacts(Model):
+class SwitchLoadFacts(Facts):
     """`seconds`: asked of each session."""
 
     type: Literal["switch-load"] = "switch-load"

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from validation.facts.burn_in import Point
-from validation.facts.common import Count, Name
 from validation.facts.gpu_watch import GpuWatch
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts, Name
 
 RDMA_TRANSPORTS = ("rc", "ud", "dc", "ib", "ibext")
 """How the names of those begin that are RDMA: UCX's rc_mlx5, rc_verbs, ud_verbs, dc_mlx5; NCCL's IB and its plugin
@@ -69,7 +69,7 @@ class TrainingTrace(Model):
     gaps: tuple[TraceGap, ...] = ()
 
 
-class TrainingFacts(Model):
+class TrainingFacts(Facts):
     """What a training job says of itself. `carriers` empty: its log tells nothing, as where all is within one node.
 
     `model` to `framework` are those of older programs where a run has none; `tensorflow`: of tf_cnn_benchmarks.
@@ -138,7 +138,7 @@ class Turn(Model):
     launcher: str = ""
 
 
-class TurnsFacts(Model):
+class TurnsFacts(Facts):
     """Jobs that were taken in turns, in the order in which they ran. All but `way` is the same."""
 
     type: Literal["turns"] = "turns"

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from validation.facts.common import Count
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Facts
 
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -52,7 +52,7 @@ class Mark(Model):
     step: Count
 
 
-class LongTrainingFacts(Model):
+class LongTrainingFacts(Facts):
     """What a long training says of itself. `seconds`: training, validation and checkpoints of all its parts, without
     what was lost and done again. `steps`: of an epoch. `resumed`: each time that it went on from a checkpoint.
     """

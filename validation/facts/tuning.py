@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from validation.facts.common import Count, Name
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.facts import Count, Name
 
 
 class Governor(Model):

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 
-from validation.criterion import Criterion
 from validation.facts import NodeFacts, PciCard
 from validation.judging.case import Case, judgement
 from validation.judging.hardware import facts_of_cards, missing
 from validation.model import Bound, Judgement
+from validation.rules.criterion import Criterion
 
 PARTS = {"firmware": "firmware", "link_layer": "link layer", "read_request_bytes": "largest read request in bytes"}
 """What of the adapters of a model is compared, in words."""

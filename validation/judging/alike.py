@@ -16,11 +16,11 @@ from itertools import repeat
 from operator import itemgetter
 
 from validation.analysis.stats import median_ranks
-from validation.bounds import CEILING_SLACK
-from validation.columns import Column
 from validation.judging.shelf import Shelf
 from validation.model import Bound, Measurement
-from validation.model_alike import Passed
+from validation.model.alike import Passed
+from validation.rules.bounds import CEILING_SLACK
+from validation.run.columns import Column
 
 FLEET = 100
 """Measurements of a criterion below which each is judged by itself, which takes less than a hundredth of a second."""

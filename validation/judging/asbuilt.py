@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Judgement
+from validation.rules.criterion import Criterion
 
 F = TypeVar("F", AsBuiltFacts, ConvergedFacts)
 _NAMED = 3

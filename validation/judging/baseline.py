@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.judging.case import Case, judgement
 from validation.judging.values import against
 from validation.judging.vm_hosts import over_the_fabric
 from validation.model import Bound, Judgement
-from validation.since import Level
+from validation.rules.criterion import Criterion
+from validation.rules.since import Level
 
 
 def judge_baseline(case: Case, criterion: Criterion) -> list[Judgement]:

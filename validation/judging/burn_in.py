@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import BurnDevice, BurnFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_health import Seen, growth
 from validation.judging.xid import judge_readings
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Subject
+from validation.rules.criterion import Criterion
 
 LEAST_WINDOWS = 12
 """Windows without which nobody can tell a begin from an end. Project default."""

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 
-from validation.accepted import AcceptedRates
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.facts import NodeFacts, TrainingFacts
+from validation.judging.accepted import AcceptedRates
 from validation.judging.denial import loss_of
 from validation.judging.shelf import Shelf
 from validation.model import (
@@ -26,7 +24,9 @@ from validation.model import (
     Topology,
     VerdictName,
 )
-from validation.model_result import F
+from validation.model.result import F
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
 
 CONTAINERS = frozenset(
     {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from validation.facts import NodeFacts
 from validation.judging.case import Case
 from validation.model import Finding, Subject
-from validation.model_judgement import CLUSTER
+from validation.model.judgement import CLUSTER
 
 TCP = ("tr.tcpbw", "tr.tcploss", "tr.netlat")
 RDMA = ("tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "tr.rdmagpu")

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 
 from validation.analysis.stats import summarize
-from validation.bounds import CEILING_SLACK
-from validation.collective_bounds import LEAST_BYTES, Layout, bound
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import CollectivesFacts
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, facts_for, judgement
@@ -18,6 +15,9 @@ from validation.judging.values import against, impossible, samples_of, subject_o
 from validation.kinds.record import names
 from validation.model import Bound, Judgement, Measurement, Node, ReasonCode, Subject
 from validation.probes.collectives_rank import OPS
+from validation.rules.bounds import CEILING_SLACK
+from validation.rules.collective_bounds import LEAST_BYTES, Layout, bound
+from validation.rules.criterion import Criterion
 
 _SUFFIX = "_busbw_gb_s"
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from validation.collective_bounds import nvlink
-from validation.criterion import Criterion
 from validation.facts import CollectivesFacts, NcclPath, NodeFacts, RdmaPortsFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.rdma_ports import BEFORE, port_of
 from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.model import Endpoint, Judgement, Measurement, Node
+from validation.rules.collective_bounds import nvlink
+from validation.rules.criterion import Criterion
 
 NEAR = ("PIX", "PXB")
 """Behind the same PCIe switches: as near as NCCL wants a GPU and a port for GDRDMA by default (NCCL_NET_GDR_LEVEL)."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from validation.criterion import Criterion
 from validation.facts import CollectivesFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import subject_of
 from validation.model import Judgement, Measurement
+from validation.rules.criterion import Criterion
 
 WHOLE = 0.9
 """Share of the least that a node has to send which its fabric ports must have sent. Project default: counters are read

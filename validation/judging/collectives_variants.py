@@ -11,9 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from validation.analysis.stats import Summary, summarize
-from validation.bounds import CEILING_SLACK
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import CollectivesFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.collectives import fabric_gb_s
@@ -21,6 +19,8 @@ from validation.judging.rdma_ports import port_of
 from validation.judging.values import where
 from validation.kinds.record import names
 from validation.model import Bound, Endpoint, Judgement, Measurement, Node, ReasonCode, Subject
+from validation.rules.bounds import CEILING_SLACK
+from validation.rules.criterion import Criterion
 
 METRIC = "all_reduce_busbw_gb_s"
 

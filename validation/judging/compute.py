@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import ComputeDevice, ComputeFacts, ComputeFigure
-from validation.gpu_rates import peak, seen
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import bound_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.probes.gpu_host import HELD_BYTES
+from validation.rules.criterion import Criterion
+from validation.rules.gpu_rates import peak, seen
 
 BUSY_BYTES = HELD_BYTES
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import CopyFacts, IsolationFacts, NeighbourFacts, NoRebootFacts, RemoteTrainFacts, UnchangedFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
@@ -18,6 +17,7 @@ from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.probes.remoting_unchanged import WAYS
 from validation.probes.shaped_link import link_of
+from validation.rules.criterion import Criterion
 
 
 def subject_of(measurement: Measurement) -> Subject:

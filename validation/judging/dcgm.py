@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import DcgmFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Judgement, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 PASSED = "DCGM's own tests of level {level} passed ({names})"
 ALONE = ", which is no acceptance by itself"

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import NodeFacts
 from validation.judging.case import Case
 from validation.judging.methods import METHODS
 from validation.model import CriterionVerdict, Judgement, Result
-from validation.model_judgement import others
-from validation.profile import Profile
+from validation.model.judgement import others
+from validation.rules.profile import Profile
 
 PASSED_SHARE = 0.5
 """Share of the owed criteria that can be measured on this fabric which must pass where waivers took part. Project

@@ -1,7 +1,7 @@
 """Whether the documents of a run belong together, and whether each result still follows from its raw logs.
 
-Pure: `validation/consistency.py` reads the files and hands over their hashes and contents. A contradiction between the
-documents ends the judging; what is wrong with a result costs its measurement alone.
+Pure: `validation/run/consistency.py` reads the files and hands over their hashes and contents. A contradiction between
+the documents ends the judging; what is wrong with a result costs its measurement alone.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.judging.case import Case, is_virtual
 from validation.judging.times import begun, moment
 from validation.kinds import parse
-from validation.load import ConfigError
 from validation.model import CONTROLLER, DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
+from validation.model.load import ConfigError
 from validation.parsers import ParseError
+from validation.plan.suites import OPTIONS, WORDS, make_plan
 from validation.probes import ProbeDoc
-from validation.suites import OPTIONS, WORDS, make_plan
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
 
 NEEDED = ("topology.json", "plan.json", "fabric.yml")
 CRITERIA, REFERENCE = "criteria/", "reference/"

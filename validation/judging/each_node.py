@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from validation.criterion import Criterion
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
-from validation.model_result import F
+from validation.model.result import F
+from validation.rules.criterion import Criterion
 
 
 class Said(NamedTuple):

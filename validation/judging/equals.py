@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from validation.analysis.guilt import Guilt, Pair, Place, guilty
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.judging.case import Case
 from validation.model import Judgement
-from validation.model_judgement import Sort
+from validation.model.judgement import Sort
+from validation.rules.criterion import Criterion
 
 
 def places_of(case: Case) -> dict[str, Place]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.facts import ComputeDevice
 from validation.judging.case import Case, judgement
 from validation.judging.compute import devices_of
 from validation.judging.values import bound_of
 from validation.model import Judgement, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 
 def judge_exact_products(case: Case, criterion: Criterion) -> list[Judgement]:

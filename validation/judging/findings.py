@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
 from validation.analysis.localise import Pair, Suspect, localise
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.judging.case import Case
 from validation.judging.causes import with_causes, with_declared, with_differences
 from validation.judging.denial import loss_of
@@ -17,7 +16,8 @@ from validation.judging.mute import mute_ports
 from validation.judging.node_state import taken_addresses
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
-from validation.model_judgement import CLUSTER, READ, Sort, others
+from validation.model.judgement import CLUSTER, READ, Sort, others
+from validation.rules.criterion import Criterion
 
 SAID, UNTOLD = 0.95, 0.5
 """Confidence where the two ends said which of them it is, and where two ends are all that was measured."""

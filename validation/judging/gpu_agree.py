@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import GpuCopyFacts, GpuTool, GpuToolsFacts, ToolCell
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_copies import without_gpus
 from validation.judging.gpu_pairs import SAME
 from validation.model import Bound, Judgement, Measurement, Subject
+from validation.rules.criterion import Criterion
 
 AGREEMENT = 0.02
 """Difference from which on it is worth a remark: the same copy engine over the same link carries the same. Project

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import GpuContainerFacts
 from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 ABSENT = (
     "no Docker",

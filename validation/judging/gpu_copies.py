@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import CopyGpu, GpuCopyFacts
 from validation.facts.gpu_watch import SLOW_CLOCK
-from validation.gpus import memory_rate, on_c2c, part_of, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import against
 from validation.kinds.gpu import gpus_of
 from validation.model import Bound, Judgement, Subject
+from validation.rules.criterion import Criterion
+from validation.rules.gpus import memory_rate, on_c2c, part_of, pcie_rate
 
 
 class Figure(NamedTuple):

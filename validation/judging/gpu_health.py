@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import GpuHealthFacts, GpuReading
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.times import moment
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 AFTER = "gpu-health-after"
 THROTTLED = {

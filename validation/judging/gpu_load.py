@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
-from validation.criterion import Criterion
 from validation.facts import AllAtOnce, CopyGpu, GpuLoadFacts, LoadGpu, NodeCopy
-from validation.gpus import on_c2c, part_of, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_copies import link_of, without_gpus
 from validation.judging.values import against
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Subject
-from validation.platform import QUANTITIES, undeclared
+from validation.rules.criterion import Criterion
+from validation.rules.gpus import on_c2c, part_of, pcie_rate
+from validation.rules.platform import QUANTITIES, undeclared
 
 PLACED = 0.99
 """Share of the host memory that must lie in the node that was asked for."""

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
-from validation.criterion import Criterion
 from validation.facts import GpuCopyFacts
-from validation.gpus import nvlinks, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_copies import Figure, judged, link_of, none, without_gpus, without_made_ports
 from validation.model import Bound, Judgement, Subject
+from validation.rules.criterion import Criterion
+from validation.rules.gpus import nvlinks, pcie_rate
 
 NVLINK_SHARE = 0.74
 """Floor of copies over NVLink as a share of the links' rate: Azure azurehpc-health-checks wants 335 of the 450 GB/s of

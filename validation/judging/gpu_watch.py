@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from validation.criterion import Criterion
 from validation.facts import BurnFacts, ComputeFacts, GpuCopyFacts, GpuWatch
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.gpu_copies import without_gpus
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
+from validation.rules.criterion import Criterion
 
 
 class Watched(NamedTuple):

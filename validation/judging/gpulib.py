@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from validation.criterion import Criterion
 from validation.facts import NodeFacts
 from validation.facts.driver import forward
 from validation.judging.case import CONTAINERS, Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 NEEDED = ("libcuda.so.1", "libnvidia-ml.so.1")
 """What every program that computes on GPUs, or looks at them, asks for."""

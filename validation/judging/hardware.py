@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import DISTANCES, NodeFacts, PciCard, Uplink
 from validation.judging.case import CONTAINERS, Case, facts_for, judgement
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
 
 
 def unseen(node: Node, facts: NodeFacts) -> list[str]:

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import IbFabricFacts, IbLink, RdmaPort
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.rdma_ports import BEFORE, port_of
 from validation.model import Bound, Endpoint, Judgement, ReasonCode, Result, VerdictName
-from validation.model_judgement import CLUSTER
+from validation.model.judgement import CLUSTER
+from validation.rules.criterion import Criterion
 
 LANE_GBPS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 """Speed as ibnetdiscover writes it -> the rate that a lane is sold as, Gbit/s (InfiniBand specification, volume 2)."""

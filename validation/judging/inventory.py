@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from validation.criterion import Criterion
 from validation.facts import COMPONENTS, NodeFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import BOM_REQUIRED, Bound, Compared, Judgement, Node
+from validation.rules.criterion import Criterion
 
 HARDWARE = (
     *("virt", "model", "gpu_model", "gpu_count", "nic_model"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from validation.criterion import Criterion
 from validation.judging.acs import judge_acs
 from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
@@ -81,6 +80,7 @@ from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
 from validation.judging.xid import judge_xid
 from validation.model import Judgement, VerdictDoc
+from validation.rules.criterion import Criterion
 
 
 @dataclass(frozen=True)

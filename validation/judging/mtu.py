@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.rdma_ports import BEFORE, port_of
 from validation.judging.values import judge_values
 from validation.model import Endpoint, Judgement
+from validation.rules.criterion import Criterion
 
 
 def judge_mtu(case: Case, criterion: Criterion) -> Sequence[Judgement]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from validation.analysis.localise import Pair, localise
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
 from validation.judging.leaves import LOOK_THERE, failed_leaves

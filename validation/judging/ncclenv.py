@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from validation.criterion import Criterion
 from validation.facts import LibraryEnv, NodeFacts
 from validation.judging.case import Case, facts_for, judgement
+from validation.judging.ncclenv_table import GUIDE, pinned
 from validation.model import Bound, Judgement, ReasonCode, VerdictName
-from validation.ncclenv import GUIDE, pinned
+from validation.rules.criterion import Criterion
 
 
 def judge_library_env(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -23,7 +23,7 @@ def judge_library_env(case: Case, criterion: Criterion) -> list[Judgement]:
             metric="library_env",
             unit="",
             equal="nothing pinned that NCCL and UCX choose themselves",
-            derivation=(f"validation/ncclenv.py: each setting with its reason ({GUIDE})",),
+            derivation=(f"validation/judging/ncclenv_table.py: each setting with its reason ({GUIDE})",),
             source=criterion.source,
         )
         text = "; ".join(map(str, facts.library_env.settings if facts.library_env else ())) or None

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import FileSystem, NodeFacts, NodeState
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.clocks import APART_S, clocks
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Endpoint, Judgement, Measurement, Node, Port, Subject
+from validation.rules.criterion import Criterion
 
 MIB = 1 << 20
 ROOM_BYTES = 256 * MIB

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import NodeFacts, NvGpu
-from validation.gpus import NvLinks, nvlinks
 from validation.judging.case import CONTAINERS, Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
+from validation.rules.gpus import NvLinks, nvlinks
 
 
 def judge_nvfabric(case: Case, criterion: Criterion) -> list[Judgement]:

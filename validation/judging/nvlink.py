@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import NodeFacts, NvGpu, joined
-from validation.gpus import nvlinks
 from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
+from validation.rules.gpus import nvlinks
 
 
 def judge_nvlink(case: Case, criterion: Criterion) -> list[Judgement]:

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from validation.analysis.stats import summarize
-from validation.bounds import BOTH_WAYS, CEILING_SLACK, rdma_least_us
-from validation.counting import number_of
-from validation.criterion import Criterion
-from validation.fabric import RdmaLatency
+from validation.base.counting import number_of
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
 from validation.judging.rdma_ports import port_of
 from validation.judging.values import against, impossible, subject_of
 from validation.model import Bound, Endpoint, Judgement, Measurement, Result, Subject
+from validation.rules.bounds import BOTH_WAYS, CEILING_SLACK, rdma_least_us
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import RdmaLatency
 
 NOT_THE_FABRIC = frozenset({"tool-missing", "tool", "stopped"})
 """Faults of the tools and not of RDMA: they leave it unmeasured."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from validation.analysis.stats import summarize
-from validation.bounds import CEILING_SLACK
-from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.gpu_copies import without_gpus
 from validation.judging.values import subject_of
 from validation.model import Judgement, Measurement
+from validation.rules.bounds import CEILING_SLACK
+from validation.rules.criterion import Criterion
 
 HOST = "rdma_write_bandwidth_gbps"
 

@@ -10,12 +10,12 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import Memlock, Policy, RdmaPort, RdmaPortsFacts
 from validation.judging import counters
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.model import Bound, Endpoint, Judgement, Measurement, Node, Port, ReasonCode, Subject, VerdictName
+from validation.rules.criterion import Criterion
 
 BEFORE, AFTER = "rdma-ports", "rdma-ports-after"
 UP = ("ACTIVE", "LinkUp")

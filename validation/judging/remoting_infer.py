@@ -6,13 +6,13 @@ How long they take is reported. That they are the same is judged, on any device.
 from __future__ import annotations
 
 from validation.analysis.stats import summarize
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import InferFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_infer import at_percent, metric_of
+from validation.rules.criterion import Criterion
 
 UNIT = "us"
 

@@ -11,13 +11,13 @@ from statistics import median
 
 from validation.analysis.remote_model import WITHIN, Calls, Gain, Prediction, Step, costs, gains, predict
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.facts import CallCosts, RemoteTrainFacts, TrainRun
 from validation.facts.remoting_train import Way
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.remoting_train import subject_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement
+from validation.rules.criterion import Criterion
 
 KINDS = ("synchronisation", "launches", "to_device", "from_device")
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import MoveFacts
 from validation.facts.remoting_move import Moved
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.model import Judgement, Measurement, Subject
+from validation.rules.criterion import Criterion
 
 
 def said(it: Moved) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import NeighbourFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import STEPS, impossible, most_of
 from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_neighbours import metric_of
+from validation.rules.criterion import Criterion
 
 
 def _rates(case: Case, job: Measurement, which: str) -> list[float] | str:

@@ -6,8 +6,7 @@ import math
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import SharesFacts
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
@@ -17,6 +16,7 @@ from validation.judging.remoting_train import unjudged
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, Subject
+from validation.rules.criterion import Criterion
 
 
 def _samples(case: Case, job: Measurement, metric: str) -> list[float] | str:

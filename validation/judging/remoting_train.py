@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import RemoteTrainFacts
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
@@ -23,6 +22,7 @@ from validation.kinds.record import names
 from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_train import metric_of
 from validation.probes.shaped_link import link_of
+from validation.rules.criterion import Criterion
 
 JUDGED_FROM = 32
 """The least batch of which the ratio is judged: smaller ones are shown by VMware's figures of 2019 to lose more (blog

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import WorldsFacts
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
@@ -20,6 +19,7 @@ from validation.judging.remoting_train import unjudged
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_worlds import metric_of
+from validation.rules.criterion import Criterion
 
 
 def _rates(case: Case, job: Measurement, name: str) -> list[float] | str:

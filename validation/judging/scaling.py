@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
@@ -14,6 +13,7 @@ from validation.judging.values import STEPS, against, bound_of, impossible, most
 from validation.kinds.record import names
 from validation.kinds.training import config_of
 from validation.model import Bound, Judgement, Measurement, Subject
+from validation.rules.criterion import Criterion
 
 
 def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 
-from validation.counting import be, number_of
-from validation.criterion import Criterion
+from validation.base.counting import be, number_of
 from validation.facts import NodeFacts
-from validation.floors import Component, Floors, numbers
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Compared, Judgement, ReasonCode, VerdictName
+from validation.rules.criterion import Criterion
+from validation.rules.floors import Component, Floors, numbers
 
 OWN_PACKAGES = ("docker-ce", "moby-engine")
 """Packages of Docker whose maker raises the version with each fix."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from validation.columns import Columns, Stored, packed
 from validation.facts import TrainingFacts
 from validation.model import Measurement, Result, Subject
-from validation.model_alike import Things
+from validation.model.alike import Things
+from validation.run.columns import Columns, Stored, packed
 
 _ODD = 2**32 - 1
 """Instead of a line: this measurement is looked at by itself."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from datetime import datetime
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import SoakFabricFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.counters import changes, gaps, growth, of_links, of_loss
 from validation.judging.values import subject_of
 from validation.model import Judgement, Measurement, Result
+from validation.rules.criterion import Criterion
 
 AT_ONCE = 0.8
 """Share of the time of the traffic in which both nodes' burn-ins ran. Project default: these take a while to begin."""

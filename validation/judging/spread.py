@@ -9,12 +9,12 @@ import statistics
 from collections.abc import Sequence
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.judging.case import Case, judgement
 from validation.judging.compute import Gpu, as_ratio, busy, devices_of
 from validation.judging.values import bound_of
 from validation.model import Judgement, ReasonCode
+from validation.rules.criterion import Criterion
 
 LEAST = 4
 """GPUs of a model without which there is no fleet. Project default."""

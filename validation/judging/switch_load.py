@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from validation.analysis.stats import Summary
-from validation.bounds import CEILING_SLACK
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import SwitchLoadFacts, SwitchPort
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.counters import Change, changes, gaps, growth, of_loss
 from validation.model import Bound, Endpoint, Judgement, Measurement, Subject
+from validation.rules.bounds import CEILING_SLACK
+from validation.rules.criterion import Criterion
 
 FAIR = 0.8
 """Least index of Jain of the sessions' rates. Project default: of eight senders one that gets nothing leaves 0.875, two

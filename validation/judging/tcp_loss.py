@@ -6,11 +6,11 @@ A congestion control that does not slow down for loss (BBR) reaches the full rat
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
-from validation.bounds import TCP_HEADERS_BYTES
-from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of, subject_of
 from validation.model import Judgement, Measurement, Result
+from validation.rules.bounds import TCP_HEADERS_BYTES
+from validation.rules.criterion import Criterion
 
 
 def judge_tcp_loss(case: Case, criterion: Criterion) -> list[Judgement]:

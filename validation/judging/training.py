@@ -13,14 +13,14 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import average_rate, interval
 from validation.analysis.stats import Summary
-from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.scaling import pooled
 from validation.judging.values import STEPS, against, impossible, most_of, subject_of
 from validation.kinds.record import names
 from validation.kinds.training import config_of
 from validation.model import Bound, Judgement, Measurement
-from validation.reference import Claim, Reference, declared_as, packaged
+from validation.rules.criterion import Criterion
+from validation.rules.reference import Claim, Reference, declared_as, packaged
 
 EPOCHS, IMAGES = 90, 1_281_167
 """Of the long test: Dell whitepaper 2019, section 4.1.2; images of ILSVRC2012's training set."""

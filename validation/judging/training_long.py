@@ -7,15 +7,15 @@ after 90 epochs of ImageNet is what section 7.3.1 says. What is no such training
 from __future__ import annotations
 
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import LongTrainingFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.training import EPOCHS, IMAGES, hours_published
 from validation.judging.values import subject_of
 from validation.model import Bound, Judgement, Measurement
 from validation.probes.train_networks import NETWORKS
-from validation.reference import packaged
+from validation.rules.criterion import Criterion
+from validation.rules.reference import packaged
 
 HELD = ("resnet50", "inception4")
 """Networks of which the document says that they reach it; VGG-19 does not converge acceptably in 90 epochs."""

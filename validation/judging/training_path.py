@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from validation.criterion import Criterion
 from validation.facts import TrainingFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.rdma_ports import port_of
 from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.model import Endpoint, Judgement, Measurement
+from validation.rules.criterion import Criterion
 
 
 def judge_path(case: Case, criterion: Criterion) -> list[Judgement]:

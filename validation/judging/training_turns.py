@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import Summary
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import Turn, TurnsFacts
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
@@ -23,6 +22,7 @@ from validation.model import Bound, Judgement, Measurement, Subject
 from validation.parsers.training_turns import metric_of
 from validation.probes.training_short import NO_MPIRUN
 from validation.probes.training_turns import LAYOUT
+from validation.rules.criterion import Criterion
 
 KNEE = 0.95
 """Share of the fastest rate that is enough: from the knee on more processors bring less than the rest. Ours."""

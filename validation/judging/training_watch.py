@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from validation.criterion import Criterion
 from validation.facts import GpuWatch, TrainingFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.gpu_copies import without_gpus
@@ -10,6 +9,7 @@ from validation.judging.gpu_watch import Watched, judge_watched
 from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
+from validation.rules.criterion import Criterion
 
 ORDER = {"fail": 0, "not-measured": 1, "pass": 2}
 

@@ -6,14 +6,14 @@ frequency, idle states and IOMMU.
 
 from __future__ import annotations
 
-from validation import tuning
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import NodeFacts, Tuning
+from validation.judging import tuning_table
 from validation.judging.case import CONTAINERS, Case
 from validation.judging.each_node import Said, on_each_node
 from validation.judging.hardware import missing
 from validation.model import Bound, Judgement, Node
+from validation.rules.criterion import Criterion
 
 
 def judge_tuning(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -22,7 +22,7 @@ def judge_tuning(case: Case, criterion: Criterion) -> list[Judgement]:
         metric="tuning",
         unit="",
         equal="as provisioned; on GPU servers as stated",
-        derivation=tuning.SOURCES,
+        derivation=tuning_table.SOURCES,
         source=criterion.source,
     )
     return on_each_node(case, criterion, NodeFacts, lambda node, facts: _judge(case, node, facts), bound)
@@ -99,7 +99,7 @@ def _own_kernel(found: Tuning, facts: NodeFacts, gpus: bool) -> list[str]:
 
 
 def _frequency(found: Tuning, gpus: bool) -> list[str]:
-    wanted = found.governor_unit or (tuning.GOVERNOR if gpus else "")
+    wanted = found.governor_unit or (tuning_table.GOVERNOR if gpus else "")
     if not wanted or not found.governors:
         return []
     wrong, all_of_them = [], sum(g.policies for g in found.governors)
@@ -116,12 +116,12 @@ def _frequency(found: Tuning, gpus: bool) -> list[str]:
 
 def _idle(found: Tuning) -> tuple[list[str], list[str]]:
     """What is wrong, and what is not known."""
-    deep = [state for state in found.idle if state.latency_us >= tuning.IDLE_LATENCY_US]
+    deep = [state for state in found.idle if state.latency_us >= tuning_table.IDLE_LATENCY_US]
     held = found.latency_limit_us
     entered = [state for state in deep if held is None or state.latency_us <= held]
     if not entered:
         return [], []
-    words = f"processors may enter {', '.join(map(str, entered))}; bound {tuning.IDLE_LATENCY_US} us"
+    words = f"processors may enter {', '.join(map(str, entered))}; bound {tuning_table.IDLE_LATENCY_US} us"
     if held is None:
         return [], [f"{words}, and only root can read whether PM QoS keeps them from it"]
     return [words], []
@@ -129,10 +129,10 @@ def _idle(found: Tuning) -> tuple[list[str], list[str]]:
 
 def _iommu(found: Tuning, facts: NodeFacts) -> tuple[list[str], list[str]]:
     """What is wrong, and what is not known."""
-    if found.machine not in tuning.IOMMU_MACHINES:
+    if found.machine not in tuning_table.IOMMU_MACHINES:
         return [], []
     cards = [card for card in facts.pci if card.address]
-    between = [f"{card.name} ({card.iommu})" for card in cards if card.iommu not in (*tuning.PASSED_THROUGH, "")]
+    between = [f"{card.name} ({card.iommu})" for card in cards if card.iommu not in (*tuning_table.PASSED_THROUGH, "")]
     mute = [card.name for card in cards if not card.iommu]
     wrong = [f"the IOMMU stands between memory and {', '.join(between)}: iommu=pt is not in effect"] if between else []
     return wrong, [f"the kernel does not say how the IOMMU treats {', '.join(mute)}"] if mute else []

@@ -7,9 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from validation.analysis.stats import Summary, summarize
-from validation.bounds import CEILING_SLACK
-from validation.counting import be, number_of
-from validation.criterion import Criterion, Limit, OfMachine
+from validation.base.counting import be, number_of
 from validation.judging.alike import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
@@ -17,9 +15,11 @@ from validation.judging.denial import loss_of
 from validation.kinds.record import names
 from validation.kinds.training import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
-from validation.model_alike import Alike, Passed, within
-from validation.platform import platform_bound, undeclared
-from validation.reference import declared_as
+from validation.model.alike import Alike, Passed, within
+from validation.rules.bounds import CEILING_SLACK
+from validation.rules.criterion import Criterion, Limit, OfMachine
+from validation.rules.platform import platform_bound, undeclared
+from validation.rules.reference import declared_as
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement
+from validation.rules.criterion import Criterion
 
 
 def over_the_fabric(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> Sequence[Judgement]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from validation.judging.case import Case
 from validation.model import Judgement, Waived, WaiverUse
-from validation.model_judgement import Judgements, others
-from validation.waiver import Waiver
+from validation.model.judgement import Judgements, others
+from validation.rules.waiver import Waiver
 
 MEASURED_SHARE = 0.5
 """Share of the judgements on a node that must stand on a measurement before a lost one of that node can be waived.

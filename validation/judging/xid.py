@@ -1,17 +1,17 @@
-"""Judging the kernel log: Xids that came up during the run, each burst once, by the rules of validation/xids.py."""
+"""Judging the kernel log: Xids that came up during the run, each burst once, by the rules of xid_table.py."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
 
-from validation.counting import number_of, were
-from validation.criterion import Criterion
+from validation.base.counting import number_of, were
 from validation.facts import GpuHealthFacts, KernelLog, XidLine
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_health import AFTER, first_readings
+from validation.judging.xid_table import BURST_GAP_S, GRAVEST, SOURCE, Xid, meaning
 from validation.model import Bound, Judgement, ReasonCode, VerdictName
-from validation.xids import BURST_GAP_S, GRAVEST, SOURCE, Xid, meaning
+from validation.rules.criterion import Criterion
 
 Burst = tuple[XidLine, ...]
 

@@ -9,10 +9,10 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 
-from validation.errors import RunError
-from validation.facts import AnyFacts
+from validation.base.errors import RunError
 from validation.kinds.record import FIRST, Kind
 from validation.model import Job, Measurement, Param, Sample, Topology
+from validation.model.facts import AnyFacts
 from validation.parsers.common import ParseError, fit, place
 from validation.probes import ProbeDoc
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.kinds.record import Kind, OnEach, on_node
 from validation.model import Job, Measurement, Node, Param, Sample, Topology
 from validation.parsers.common import Parsed, ParseError, count, expect, json_object

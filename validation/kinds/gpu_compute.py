@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from validation.gpu_rates import shapes
 from validation.kinds.record import Kind, OnEach, on_node
 from validation.model import Job, Measurement, Node, Param, Topology
 from validation.parsers import compute
 from validation.probes.deepbench import LISTS
 from validation.probes.training_short import ENTER
+from validation.rules.gpu_rates import shapes
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 QUICK_PROBLEMS = 12  # of each list

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.kinds.record import Kind, OnEach, on_node
 from validation.model import Job, Measurement, Node, Param, Sample, Topology
 from validation.parsers.common import Facts, Parsed, ParseError, count, expect, json_object, number, real

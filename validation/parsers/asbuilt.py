@@ -8,10 +8,10 @@ from typing import Any
 from xml.etree.ElementTree import Element, fromstring
 from xml.etree.ElementTree import ParseError as XmlError
 
-from validation.built import Deployment
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.model import Sample
+from validation.model.built import Deployment
 from validation.parsers.common import Parsed, ParseError, as_facts, json_object, short
 from validation.probes import ProbeDoc
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import BurnFacts
 from validation.kinds.exact_compute import reference as turn
 from validation.model import Sample

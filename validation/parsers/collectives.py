@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import CollectivesFacts
 from validation.model import Sample
 from validation.parsers.carriers import carriers

@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from validation.facts import AnyFacts, PlainFacts
 from validation.model import Model, Sample, Scalar
-from validation.model_base import explain
+from validation.model.base import explain
+from validation.model.facts import AnyFacts, PlainFacts
 from validation.probes.json_text import report
 
 Facts = PlainFacts

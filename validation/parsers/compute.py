@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import ComputeDevice, ComputeFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_report, number, real

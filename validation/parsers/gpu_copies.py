@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.analysis.stats import summarize
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import GpuCopyFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short

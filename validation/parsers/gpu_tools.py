@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import GpuToolsFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, flag, json_object, json_report, short

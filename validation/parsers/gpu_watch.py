@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts.gpu_watch import GpuWatch
 from validation.parsers.common import ParseError, real
 

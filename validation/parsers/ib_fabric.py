@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, count, expect, json_report, number, plain, real
 from validation.probes import ProbeDoc

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.parsers.common import ParseError, number, once, real
 
 HEAD = re.compile(

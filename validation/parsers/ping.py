@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, plain
 from validation.probes import ProbeDoc

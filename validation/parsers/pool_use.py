@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import PoolClass, PoolUseFacts
 from validation.facts.pool_use import GONE, NOBODY
 from validation.model import Sample, Scalar

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers import rdma
 from validation.parsers.common import Parsed, ParseError, number, once, real

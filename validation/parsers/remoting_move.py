@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import MoveFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import (

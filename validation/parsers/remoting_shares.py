@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import SharesFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, flag, json_object, number, short

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import WorldsFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, short

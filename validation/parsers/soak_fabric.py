@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import SoakFabricFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short

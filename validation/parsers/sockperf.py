@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, number, once, plain, real
 from validation.probes import ProbeDoc

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers.carriers import carriers

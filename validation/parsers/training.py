@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers import training_trace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import LongTrainingFacts
 from validation.model import Sample, Scalar
 from validation.parsers import training

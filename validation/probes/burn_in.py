@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, exact_compute, gpu_health, json_text, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s

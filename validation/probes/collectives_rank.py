@@ -24,7 +24,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 BYTES = 4  # of a float32

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from validation.base.project import ROOT
 from validation.probes.tool import Ran, finish_tool, start_tool
-from validation.project import ROOT
 
 INVENTORY = "ELASTIC_AI_INVENTORY"
 """Variable of the environment that names the inventory: it is no part of a plan, which is of the nodes alone."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from validation.base.project import python_words
 from validation.probes import ProbeDoc
 from validation.probes.controller import inventory, run_here
 from validation.probes.tool import Ran, document, last_line
-from validation.project import python_words
-from validation.release import release
+from validation.rules.release import release
 
 RAN = (0, 1)
 """Exit codes of `toolkit deploy` after which its document tells of the nodes."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, json_text, pcie
 from validation.probes.gpu_host import HELD_BYTES, given, in_use
 from validation.probes.tool import Ran, document, last_line, run_tool

@@ -11,7 +11,7 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.nvml import Gpu, Nvml, NvmlError
 from validation.probes import virtualisation
 from validation.probes.cuda import Cuda, CudaError

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.rdma_ports_sysfs import represented
 from validation.probes.tool import Ran, document, run_tool

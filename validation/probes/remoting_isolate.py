@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, remoting
 from validation.probes.tool import Ran, document, last_line, run_tool
 

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, remoting
 from validation.probes.remoting_train import PROGRAM
 from validation.probes.remoting_worlds import options, remotely

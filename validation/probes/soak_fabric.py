@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import (
     ProbeDoc,
     rdma,

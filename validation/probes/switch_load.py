@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, rdma, rdma_bandwidth, rdma_perftest, soak_fabric, tcp_bandwidth
 from validation.probes.rdma_ports_qos import driver_counters
 from validation.probes.rdma_ports_sysfs import SYSFS, read

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, json_text
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool

@@ -18,7 +18,7 @@ from validation.probes.supervise import die_with_parent
 
 MOST_BYTES = 32 << 20
 """Of what a tool prints on each of its streams; NCCL's log of a long job is about 3 MiB. The controller has a bound of
-its own for the report (validation/bounded.py)."""
+its own for the report (validation/base/bounded.py)."""
 _CHUNK_BYTES = 1 << 16
 
 

@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import gpu_watch, train_trace
 from validation.probes.train_input import Feed, feed_of
 from validation.probes.train_networks import NETWORKS, PRODUCTS, SMALL, Missing, build

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import train_keep
 from validation.probes.train_cnn import CannotTrain
 from validation.probes.train_data import Pictures, order, share

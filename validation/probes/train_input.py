@@ -25,7 +25,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes.train_data import BadData, Pictures, look, order, storage_of
 from validation.probes.train_feed import DEVIATION, MEAN, Cut
 from validation.probes.train_networks import Network

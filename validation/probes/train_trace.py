@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 
 MARK = "trace: "
 SORTS = ("kernel", "memcpy", "memset", "operator")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document
 from validation.probes.training_short import Asked as Job

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_networks import SMALL

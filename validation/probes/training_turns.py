@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.probes import ProbeDoc, training_short
 from validation.probes.tool import Ran, document
 from validation.probes.train_trouble import trouble

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from validation.conformance import ClaimLine
+from validation.judging.conformance import ClaimLine
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
 from validation.report.claims import ClaimsAnnex
 from validation.report.claims import Row as ClaimRow

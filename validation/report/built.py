@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validation.built import Deployment, HowBuilt, NodeBuilt
+from validation.model.built import Deployment, HowBuilt, NodeBuilt
 from validation.report.documents import RunDocuments
 from validation.report.numbers import plural
 

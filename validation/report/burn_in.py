@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from validation.analysis.mtbf import proved
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import BurnDevice, BurnFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from validation.conformance import ClaimLine, Conformance, State, conformance
+from validation.judging.conformance import ClaimLine, Conformance, State, conformance
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, quantity

@@ -9,13 +9,13 @@ from typing import get_args
 
 from markupsafe import Markup
 
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
-from validation.model_judgement import others
+from validation.model.judgement import others
 from validation.report import many
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
 from validation.report.svg.charts import Dot, bound_strip
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
 
 FAMILIES = {
     "pf": "Preflight",

@@ -17,11 +17,11 @@ from xml.etree import ElementTree as Xml
 from jinja2 import Environment, TemplateSyntaxError
 from pydantic import AfterValidator, Field
 
-from validation.load import ConfigError, line_of, load_yaml, read_bytes
+from validation.base.visible import hidden
+from validation.base.yaml_text import plain
 from validation.model import Model
+from validation.model.load import ConfigError, line_of, load_yaml, read_bytes
 from validation.report.words import LANGUAGES, Language
-from validation.visible import hidden
-from validation.yaml_text import plain
 
 NAME = "report.yml"
 FILES = "report-files"

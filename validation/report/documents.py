@@ -15,18 +15,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from validation.built import HowBuilt
-from validation.catalogue import load_criteria
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.judging.case import constructed, last_results, rehearses
-from validation.load import ConfigError
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
-from validation.profile import Profile
-from validation.reference import Reference, packaged
+from validation.model.built import HowBuilt
+from validation.model.load import ConfigError
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
-from validation.rules import Rules, rules_of
-from validation.runfiles import CRITERIA, REFERENCE, RESULTS, VERDICT, RunFiles
+from validation.rules.catalogue import load_criteria
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
+from validation.rules.hashes import Rules, rules_of
+from validation.rules.profile import Profile
+from validation.rules.reference import Reference, packaged
+from validation.run.runfiles import CRITERIA, REFERENCE, RESULTS, VERDICT, RunFiles
 
 RawState = Literal["intact", "changed", "missing"]
 

@@ -7,7 +7,7 @@ from math import ceil
 
 from markupsafe import Markup
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.facts import IbFabricFacts, IbLink, NodeFacts
 from validation.model import Node, Port
 from validation.report.brief import WorstLink

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.files import replace
-from validation.load import ConfigError
+from validation.base.files import replace
+from validation.base.visible import hidden, visible_lines
+from validation.model.load import ConfigError
 from validation.report.documents import RunDocuments, read_run
 from validation.report.json_report import report_json
 from validation.report.junit import junit_xml
@@ -20,8 +21,7 @@ from validation.report.laid_out import layout_unless
 from validation.report.pdf import pdf_bytes
 from validation.report.render import fill, view
 from validation.report.unavailable import Unavailable
-from validation.runfiles import RunFiles
-from validation.visible import hidden, visible_lines
+from validation.run.runfiles import RunFiles
 
 FILES: dict[str, str] = {
     "html": "report.html",

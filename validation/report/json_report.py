@@ -17,10 +17,8 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
-from validation.built import HowBuilt
-from validation.conformance import ClaimLine
-from validation.fabric import Fabric
 from validation.facts import NodeFacts
+from validation.judging.conformance import ClaimLine
 from validation.model import (
     AgreedProfile,
     Bom,
@@ -40,6 +38,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
+from validation.model.built import HowBuilt
 from validation.report.claims import conformance_of, sentence
 from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
 from validation.report.customer import Customer
@@ -51,6 +50,7 @@ from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.summary_page import sentences
 from validation.report.words import front_words
+from validation.rules.fabric import Fabric
 
 SCHEMA: Final = "elastic-ai-report/2"
 

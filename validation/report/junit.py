@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from validation.base.visible import visible_lines
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
 from validation.report.claims import STATES, conformance_of
 from validation.report.criteria import FAMILIES
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
-from validation.visible import visible_lines
 
 # A planned measurement that did not deliver is a fault of the run, not a choice.
 _ERRORS = ("missing-result", "tool-failed", "missing-metric", "above-ceiling", "too-noisy")

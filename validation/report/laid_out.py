@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from validation.files import cache_folder, ours
+from validation.base.files import cache_folder, ours
 from validation.report import pdf_record
 from validation.report.pdf import pdf_bytes
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from validation.model import Bound, Judgement, VerdictName
-from validation.model_alike import Alike
-from validation.model_judgement import others
+from validation.model.alike import Alike
+from validation.model.judgement import others
 
 
 def values(judgements: Sequence[Judgement]) -> Sequence[float]:

@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from validation.base.visible import visible_lines
 from validation.report import criteria, numbers
-from validation.visible import visible_lines
 
 
 def _seen(value: object) -> object:

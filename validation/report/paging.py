@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from validation.model import Judgement, VerdictName
-from validation.model_judgement import others
+from validation.model.judgement import others
 from validation.report import many
 from validation.report.criteria import Derivation, Row
 from validation.report.evidence import Evidence, Missing

@@ -27,12 +27,12 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
-from validation.fabric import Fabric
-from validation.load import ConfigError
 from validation.model import RunInfo, Topology, VerdictDoc
+from validation.model.load import ConfigError
 from validation.report import numbers
 from validation.report.customer import TEMPLATES, Customer, load_customer, logo_uri, template_texts
 from validation.report.documents import RunDocuments
+from validation.rules.fabric import Fabric
 
 MOST_CHARACTERS = 200_000
 

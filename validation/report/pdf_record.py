@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import Field
 
-from validation.model_base import Model
-from validation.release import release
+from validation.model.base import Model
+from validation.rules.release import release
 
 NAME = "report-pdf.json"
 _PACKAGES = ("weasyprint", "pydyf", "fonttools", "tinycss2", "tinyhtml5", "cssselect2", "pyphen", "pillow", "brotli")

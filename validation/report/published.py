@@ -1,11 +1,11 @@
 """Published figures of the reference architecture, drawn beside measured ones as reference points and never judged.
 
-They are the claims of validation/reference/; nothing here was measured by this toolkit.
+They are the claims of validation/rules/reference/; nothing here was measured by this toolkit.
 """
 
 from __future__ import annotations
 
-from validation.reference import Claim, Reference
+from validation.rules.reference import Claim, Reference
 
 _SCALED = ("c4130-p100", "c4140-k")
 _COMPARED = ("8xsxm2", "c4140-k", "c4140-m")

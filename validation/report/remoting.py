@@ -7,8 +7,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from validation.counting import number_of
-from validation.criterion import Criterion
+from validation.base.counting import number_of
 from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
@@ -23,6 +22,7 @@ from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, 
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
 from validation.report.svg.plots import Span, interval_chart
 from validation.report.unplanned import unplanned
+from validation.rules.criterion import Criterion
 
 _SIDES = (
     ("GB/s", "Bandwidth of copies", "dark = more = better", False),

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment
 
-from validation.files import replace
+from validation.base.files import replace
 from validation.report import criteria, evidence, numbers
 from validation.report.built import built
 from validation.report.documents import RunDocuments, read_run

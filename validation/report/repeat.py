@@ -7,7 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from validation.errors import RunError
+from validation.base.errors import RunError
 from validation.kinds import KINDS, by_hand, job_for, title
 from validation.model import Measurement, Result, Topology, VerdictDoc
 from validation.report import many

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from validation.files import replace
-from validation.load import ConfigError
+from validation.base.files import replace
+from validation.model.load import ConfigError
 from validation.report.formats import Written
 from validation.report.pdf import PdfUnavailable, pdf_bytes
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from validation.conformance import Conformance
+from validation.judging.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
-from validation.model_judgement import others
+from validation.model.judgement import others
 from validation.report.brief import bandwidth, brief_context, one_way
 from validation.report.claims import annex, conformance_of, on_front
 from validation.report.criteria import Row, tally

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from validation.facts import DISTANCES, NodeFacts, NvGpu, PciCard, joined
-from validation.layouts import recognise
 from validation.report.numbers import NONE
+from validation.report.server_layouts import recognise
 
 
 def notes(facts: NodeFacts) -> tuple[str, ...]:

@@ -6,13 +6,13 @@ from statistics import median
 
 from validation.facts import GpuWatch, TrainingFacts
 from validation.model import Measurement
-from validation.reference import Reference
 from validation.report.burn_in import curves_of
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, ends, line_chart
 from validation.report.training import KIND, title
+from validation.rules.reference import Reference
 
 _QUANTITIES = (("use", "GPU utilisation, %", 1), ("power", "Power, W", 3), ("clock", "Clock, MHz", 4))
 _Job = tuple[Measurement, TrainingFacts]

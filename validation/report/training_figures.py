@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from validation.model import VerdictDoc
 from validation.probes.train_networks import NETWORKS
-from validation.reference import Claim, Reference
 from validation.report import published
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
@@ -13,6 +12,7 @@ from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, TrainingRow, title
 from validation.report.training_long import long_figure
 from validation.report.unplanned import unplanned, why_unplanned
+from validation.rules.reference import Claim, Reference
 
 LOSS = "loss"
 

@@ -6,14 +6,14 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import load_json, read_bytes, read_source
 from validation.model import VerdictDoc
-from validation.rejudge import judge_files
+from validation.model.load import load_json, read_bytes, read_source
 from validation.report.documents import RunDocuments, read_run
 from validation.report.formats import FILES, make
 from validation.report.pdf_record import NAME, PdfRecord, record_of
-from validation.rules import Rules
-from validation.runfiles import RunFiles
+from validation.rules.hashes import Rules
+from validation.run.rejudge import judge_files
+from validation.run.runfiles import RunFiles
 from validation.signing.pdf_words import differences
 
 _LOOK = "verify where these are installed, or read report.html in its place"

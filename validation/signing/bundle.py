@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from validation.counting import number_of
-from validation.load import ConfigError
+from validation.base.counting import number_of
+from validation.model.load import ConfigError
 from validation.signing.manifest import DEPTH
 
 MAX_FILE_BYTES = MAX_BUNDLE_BYTES = 0xFFFF_FFFE  # what a ZIP file can say without its 64-bit extension

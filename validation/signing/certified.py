@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from validation.kept import odd_json
-from validation.load import ConfigError, load_json, read_bytes, read_source
+from validation.model.load import ConfigError, load_json, read_bytes, read_source
 from validation.report.pdf_record import PdfRecord
 from validation.report.unavailable import Unavailable
+from validation.run.kept import odd_json
 from validation.signing.again import Again, pdf_faults
 from validation.signing.certificate import certificate
 from validation.signing.sign import read_signed, signature_files

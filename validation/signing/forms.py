@@ -12,17 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from validation.kept import odd_json, odd_lines, odd_yaml
-from validation.load import ConfigError, load_json, read_source
 from validation.model import Node, RunInfo, Topology
-from validation.model_base import Model
+from validation.model.base import Model
+from validation.model.load import ConfigError, load_json, read_source
+from validation.plan.suites import OPTIONS, WORDS
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import Customer, customer_of
 from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
 from validation.report.pdf_record import PdfRecord
-from validation.runfiles import (
+from validation.run.kept import odd_json, odd_lines, odd_yaml
+from validation.run.runfiles import (
     ACCEPTED,
     BUILT,
     FABRIC,
@@ -35,7 +36,6 @@ from validation.runfiles import (
     VERDICT,
     RunFiles,
 )
-from validation.suites import OPTIONS, WORDS
 
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,39}")

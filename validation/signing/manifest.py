@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import ConfigError, read_bytes
+from validation.model.load import ConfigError, read_bytes
 from validation.signing import MANIFEST, SIGNATURES
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f\\]+")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import ConfigError, load_json
 from validation.model import RunInfo
+from validation.model.load import ConfigError, load_json
 from validation.signing import MANIFEST, SIGNATURES, is_signed
 from validation.signing.bundle import write_bundle
 from validation.signing.manifest import compare, entries, make_manifest, read_manifest

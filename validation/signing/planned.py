@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from validation.load import ConfigError
-from validation.runfiles import RunFiles
-from validation.suites import OPTIONS, WORDS, make_plan
+from validation.model.load import ConfigError
+from validation.plan.suites import OPTIONS, WORDS, make_plan
+from validation.run.runfiles import RunFiles
 
 
 def planned_again(run: RunFiles) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model import RunInfo, VerdictDoc
-from validation.rules import Rules
+from validation.rules.hashes import Rules
 from validation.signing import MANIFEST, SIGNATURES
 from validation.signing.statement import NAMESPACES, WORDS, one_line
 

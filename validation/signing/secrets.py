@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.counting import number_of
-from validation.load import ConfigError
-from validation.secret_words import looks_like
+from validation.base.counting import number_of
+from validation.base.secret_words import looks_like
+from validation.model.load import ConfigError
 from validation.signing.manifest import entries
 
 # A line is looked at closely only where one of these stands in it: logs may have hundreds of megabytes.

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from validation.files import flush_folder, replace
-from validation.load import ConfigError, load_json, read_bytes
+from validation.base.files import flush_folder, replace
 from validation.model import RunInfo, VerdictDoc
-from validation.release import release
+from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report import pdf_record
 from validation.report.formats import FILES
 from validation.report.unavailable import Unavailable
-from validation.rules import Rules
-from validation.runfiles import RunFiles
+from validation.rules.hashes import Rules
+from validation.rules.release import release
+from validation.run.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.certificate import Certificate, certificate

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Literal
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.judging.documents import CLOCK_S
 from validation.judging.times import moment
-from validation.load import ConfigError, read_bytes
-from validation.runfiles import RunFiles
+from validation.model.load import ConfigError, read_bytes
+from validation.run.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.manifest import file_sha256
 from validation.signing.statement import Statement, certificate_names, file_name, read_statement

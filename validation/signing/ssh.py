@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.load import ConfigError
-from validation.rooms import room
+from validation.base.temporary import room
+from validation.model.load import ConfigError
 
 _FINGERPRINT = re.compile(r"^\d+ (SHA256:\S+) .*\((\S+)\)$", re.DOTALL)
 _GOOD = re.compile(r'^Good "[^"]*" signature (?:for .* )?with (\S+) key (SHA256:\S+)$', re.MULTILINE | re.DOTALL)

@@ -11,10 +11,10 @@ import unicodedata
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from validation.load import ConfigError
+from validation.base.visible import hidden, visible
 from validation.model import SignOff, VerdictDoc
+from validation.model.load import ConfigError
 from validation.signing import MANIFEST, SIGNATURES
-from validation.visible import hidden, visible
 
 NAMESPACES: dict[SignOff, str] = {
     "ACCEPTED": "elastic-ai-acceptance",

@@ -10,7 +10,7 @@ from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import customer_of
 from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
-from validation.runfiles import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT, RunFiles
+from validation.run.runfiles import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT, RunFiles
 from validation.signing.readme import README
 
 SUPERSEDED = "superseded/"

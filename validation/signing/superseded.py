@@ -14,12 +14,12 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from validation.load import ConfigError, read_bytes
+from validation.model.load import ConfigError, read_bytes
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.formats import FILES
-from validation.rules import Rules
-from validation.runfiles import RESULTS, RUN, VERDICT, RunFiles
+from validation.rules.hashes import Rules
+from validation.run.runfiles import RESULTS, RUN, VERDICT, RunFiles
 from validation.signing.again import judged_again, made_again
 from validation.signing.forms import odd_forms
 from validation.signing.strays import SUPERSEDED

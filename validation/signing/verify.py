@@ -11,14 +11,14 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
+from validation.base.temporary import room as private
 from validation.judging.documents import same_rules
-from validation.load import ConfigError, load_json, read_bytes
 from validation.model import RunInfo, SignOff, VerdictDoc
-from validation.release import release
+from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report.customer import NAME as REPORT_YML
-from validation.rooms import room as private
-from validation.rules import Rules
-from validation.runfiles import RunFiles
+from validation.rules.hashes import Rules
+from validation.rules.release import release
+from validation.run.runfiles import RunFiles
 from validation.signing import MANIFEST
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle

@@ -20,11 +20,11 @@ from math import sqrt
 from statistics import NormalDist, fmean, median
 
 from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
-from validation.criterion import Criterion
 from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
-from validation.model_judgement import Sort
-from validation.runfiles import RunFiles
+from validation.model.judgement import Sort
+from validation.rules.criterion import Criterion
+from validation.run.runfiles import RunFiles
 from validation.trend.model import Drift, Line, NotOneSeries, Quantity, Trend, TrendRun
 
 LEVEL = 0.01

@@ -9,7 +9,7 @@ from statistics import median
 
 from jinja2 import Environment
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.report import numbers
 from validation.report.pages import environment
 from validation.report.svg.drawing import Figure

@@ -16,7 +16,7 @@ from datetime import datetime
 
 from textfile import run_command
 
-MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/bounded.py has it
+MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/base/bounded.py has it
 HELP = {
     "elastic_ai_pool_up": "1 where Slurm's controller answers, 0 where it does not.",
     "elastic_ai_pool_node_up": "1 where the node takes leases; 0 where it is down, drained or does not answer.",

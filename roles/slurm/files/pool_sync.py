@@ -26,7 +26,7 @@ from pathlib import Path
 
 POLICY = "/etc/elastic-ai/slurm/pool.json"
 MARK = "elastic-ai"
-MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/bounded.py has it
+MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/base/bounded.py has it
 PREFIX = "pool_"
 SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
 START_S = 30  # for a controller that starts, to answer

@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from validation.collective_bounds import Layout, ceiling
+from validation.gpus import memory_rate
+
 from tests.support import compute_case, gpu_container_case, gpu_health_case, machines, tool_texts
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
@@ -34,12 +37,10 @@ from tests.support.remoting_documents import attempts_made
 from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
-from validation.collective_bounds import Layout, ceiling
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
 from validation.facts import LoadGpu
-from validation.gpus import memory_rate
 from validation.judging.gpu_load import branches
 from validation.kinds import exact_compute
 from validation.model import Node

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from validation.counting import number_of
+from validation.base.counting import number_of
 from validation.report.numbers import number, percent, quantity, unit_text
 from validation.report.svg.colour import ALARM, BLUE, GREEN, INK, LINE, MUTED, PAPER, VIOLET
 from validation.report.svg.drawing import CHARACTER, element, frame, path, rect, short, text, titled

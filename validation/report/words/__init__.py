@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from pydantic import Field
 
-from validation.load import load_yaml
 from validation.model import Model
+from validation.model.load import load_yaml
 
 Language = Literal["en", "de"]
 LANGUAGES: tuple[str, ...] = get_args(Language)

@@ -1,0 +1,46 @@
+"""Judging a run from its files alone, by the rules that are copied into it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from validation.judging.documents import remarks
+from validation.judging.judge import judge
+from validation.model import VerdictDoc
+from validation.model.load import ConfigError
+from validation.parsers.common import place
+from validation.rules.release import release
+from validation.run.checked import documents_of, known, planned
+from validation.run.consistency import check_documents, known_evidence, read_evidence
+from validation.run.runfiles import RunFiles
+
+
+def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
+    """The verdict on a run by its directory; writes nothing there. ConfigError with one line where a document is
+    damaged, or contradicts another.
+
+    `again`: raw logs that this user's toolkit has read on this machine, and that did not change since, are not read
+    once more (docs/explanation/evidence.md). Whoever signs or verifies reads all.
+    """
+    run = RunFiles.of(run)
+    before = known(run) if again else None
+    agree = before is not None and before.documents == documents_of(run)
+    run.known = agree
+    plan = planned(run) if agree else None
+    if plan is not None:
+        run.take_plan(plan)
+    notes_on = remarks(run.info, release()) if agree else check_documents(run)
+    waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
+    evidence = known_evidence(run, before, agree=True) if again else read_evidence(run)
+    notes = (*notes_on, *((run.torn,) if run.torn else ()), *evidence.notes)
+    try:
+        found = replace(evidence, notes=notes)
+        return judge(
+            run.info, run.topology, run.plan, run.fabric, run.criteria, run.results, waivers, profile, found,
+            run.accepted,
+        )  # fmt: skip
+    except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
+        raise ConfigError(
+            f"{run.folder}: cannot be judged: {place(fault)}; this is an error of the toolkit: report it with this run"
+        ) from fault

@@ -1,0 +1,251 @@
+"""The documents of a run directory, each located and read once, when it is first asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from validation.base import bounded
+from validation.base.errors import FormError
+from validation.judging.accepted import AcceptedRates
+from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
+from validation.model.base import lighten
+from validation.model.built import HowBuilt
+from validation.model.load import (
+    ConfigError,
+    Source,
+    known_results,
+    load_json,
+    parse_results,
+    read_source,
+    results_text,
+)
+from validation.plan.suites import SUITES
+from validation.rules.catalogue import criteria_files, load_criteria
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric, load_fabric
+from validation.rules.profile import Profile, load_profile
+from validation.rules.reference import Reference, load_reference, reference_files
+from validation.rules.release import release
+from validation.rules.waiver import Waiver, load_waivers
+
+RUN, TOPOLOGY, PLAN, RESULTS, VERDICT = "run.json", "topology.json", "plan.json", "results.jsonl", "verdict.json"
+FABRIC, CRITERIA, INVENTORY = "fabric.yml", "criteria", "inventory.json"
+REFERENCE = "reference"
+"""Folder of the claims of the reference architecture that the criteria point to."""
+BUILT = "built.json"
+"""How the site was built, by the record of the machine that provisioned it; not every run has it."""
+ACCEPTED = "accepted.json"
+"""What the site trained at when it was accepted; not every run has it."""
+PROFILE, WAIVERS = "profile.yml", "waivers.yml"
+"""What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
+
+_VERSION = 40  # characters of one in an error
+TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, ACCEPTED, PROFILE, WAIVERS)
+"""Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
+
+
+class RunFiles:
+    """A run directory. Every attribute raises ConfigError, one line with file and line, where its file is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the run directory; nothing is read yet."""
+        self.folder = folder
+        self._taken = False
+        self.known = False
+        """Whether its documents are, byte for byte, those that were read and found to agree before."""
+        self._read: dict[str, Source] = {}
+        self._sha256: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, run: Path | RunFiles) -> RunFiles:
+        """A run directory that may have been read in part already."""
+        return run if isinstance(run, RunFiles) else cls(run)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """A document that does not fit is told with the release that wrote it, where that is not this one."""
+        try:
+            yield
+        except FormError as fault:
+            words = self._writer()
+            if not words or str(fault).endswith(words):  # of a document that was read for another
+                raise
+            raise FormError(f"{fault}{words}") from None
+
+    def _writer(self) -> str:
+        """Words on the release of run.json, which may not fit itself; none where that is this one."""
+        try:
+            version = json.loads(bounded.read_file(self.folder / RUN))["toolkit_version"]
+        except (bounded.TooMuch, OSError, ValueError, KeyError, TypeError, RecursionError):
+            return ""
+        if not isinstance(version, str) or version == release() or not version.isprintable():
+            return ""
+        return f"; toolkit {version[:_VERSION]} made this run, this is {release()}: use that release for it"
+
+    def source(self, name: str) -> Source:
+        """A document by its name in the run, as its text."""
+        if name not in self._read:
+            self._read[name] = read_source(self.folder / name)
+        return self._read[name]
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """run.json."""
+        with self._told():
+            return load_json(self.source(RUN), RunInfo)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """topology.json."""
+        with self._told():
+            return load_json(self.source(TOPOLOGY), Topology, self.known)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """plan.json. Its text is not kept: a fleet's is as large as all else that is known of the run."""
+        source = self.source(PLAN)
+        with self._told():
+            plan = load_json(source, Plan, self.known)
+        for m in plan.measurements:
+            lighten((m, *m.endpoints))
+        self._sha256[PLAN] = source.sha256
+        del self._read[PLAN]
+        return plan
+
+    @cached_property
+    def built(self) -> HowBuilt | None:
+        """built.json; None where the run has none."""
+        with self._told():
+            return load_json(self.source(BUILT), HowBuilt) if (self.folder / BUILT).exists() else None
+
+    @cached_property
+    def accepted(self) -> AcceptedRates | None:
+        """accepted.json; None where the run has none."""
+        with self._told():
+            return load_json(self.source(ACCEPTED), AcceptedRates) if (self.folder / ACCEPTED).exists() else None
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The fabric profile that is copied into the run."""
+        with self._told():
+            return load_fabric(self.source(FABRIC))
+
+    @cached_property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """The criteria that are copied into the run."""
+        names = [path.name for path in criteria_files(self.folder / CRITERIA)]
+        if not names:
+            raise ConfigError(f"{self.folder / CRITERIA}: no criteria files (*.yml) here; nothing could be judged")
+        with self._told():
+            return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names], self.reference)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The claims that are copied into the run."""
+        names = [path.name for path in reference_files(self.folder / REFERENCE)]
+        if not names:
+            raise ConfigError(f"{self.folder / REFERENCE}: no files of claims (*.yml) here; restore them from a copy")
+        with self._told():
+            return load_reference([self.source(f"{REFERENCE}/{name}") for name in names])
+
+    @cached_property
+    def verdict(self) -> VerdictDoc:
+        """verdict.json, which nothing that judges the run reads."""
+        with self._told():
+            return load_json(self.folder / VERDICT, VerdictDoc)
+
+    @cached_property
+    def _recorded(self) -> tuple[list[Result], str | None]:
+        with self._told():
+            return parse_results(self.folder / RESULTS, self.text, self.info.run)
+
+    @cached_property
+    def text(self) -> bytes:
+        """results.jsonl as it stands."""
+        return results_text(self.folder / RESULTS)
+
+    def take(self, results: list[Result]) -> None:
+        """Have `results` stand for those of `text`: they are the same, and were read before. Of each may be here only
+        what is judged; all that its line says is in `whole_results`.
+        """
+        self.__dict__["_recorded"] = (results, None)
+        self._taken = True
+
+    def take_plan(self, plan: Plan) -> None:
+        """Have `plan` stand for plan.json, of whose very bytes it was read before; `hashes` was asked for."""
+        self.__dict__["plan"] = plan
+
+    def take_verdict(self, verdict: VerdictDoc) -> None:
+        """Have `verdict` stand for verdict.json, which was just made of it."""
+        self.__dict__["verdict"] = verdict
+
+    @property
+    def results(self) -> list[Result]:
+        """All lines of results.jsonl that are whole."""
+        return self._recorded[0]
+
+    @property
+    def whole_results(self) -> Sequence[Result]:
+        """The same, each with all that its line says: for those who write it down."""
+        return known_results(self.text) if self._taken else self.results
+
+    @property
+    def torn(self) -> str | None:
+        """Words about a torn last line of results.jsonl; None where there is none."""
+        return self._recorded[1]
+
+    def profile(self, criteria: Sequence[Criterion]) -> Profile | None:
+        """The acceptance profile, None where the run has none; ConfigError where it is not the one of run.json."""
+        path, named = self.folder / PROFILE, self.info.profile
+        if not path.exists():
+            if named is None:
+                return None
+            raise ConfigError(
+                f"{path}: is missing, although run.json names profile {named!r}; restore it from a copy of the run"
+            )
+        profile = load_profile(self.source(PROFILE), criteria, SUITES)
+        if profile.name != named:
+            raise ConfigError(
+                f"{path}: name: is {profile.name!r}, but run.json says {named!r}; restore it from a copy of the run"
+            )
+        return profile
+
+    def waivers(self, criteria: Sequence[Criterion]) -> tuple[Waiver, ...]:
+        """The waivers of the run; none where it has no waivers.yml."""
+        if not (self.folder / WAIVERS).exists():
+            return ()
+        return load_waivers(self.source(WAIVERS), [c.id for c in criteria])
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """Name -> SHA-256 of the documents that decide what is measured and how it is judged."""
+        names = [name for name in TIED if (self.folder / name).is_file()]
+        for rules in (CRITERIA, REFERENCE):
+            folder = self.folder / rules
+            if folder.is_dir():
+                names += sorted(f"{rules}/{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
+        return {name: self._hash(name) for name in names}
+
+    def _hash(self, name: str) -> str:
+        """Of a document as it was read, or, where none asked for it, as it is."""
+        if name not in self._sha256:
+            read = self._read.get(name)
+            self._sha256[name] = _sha256(self.folder / name) if read is None else read.sha256
+        return self._sha256[name]
+
+
+def tied(folder: Path) -> dict[str, str]:
+    """`RunFiles.hashes` of a run directory as it is now."""
+    return RunFiles(folder).hashes
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
