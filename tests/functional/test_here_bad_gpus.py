@@ -23,6 +23,7 @@ from tests.support.run_case import processes_of
 from toolkit.engine import build
 from toolkit.here import Driver, ask_driver, library_trouble
 from validation.model import Topology, VerdictDoc
+from validation.model.load import load_json
 from validation.nvml import INIT
 from validation.probes.cuda import HINTS
 from validation.probes.gpu_host import who
