@@ -12,7 +12,10 @@ from toolkit.errors import UsageFault
 from toolkit.inventory_lines import locate
 from validation.base.counting import be, number_of
 from validation.model import Origin
+from validation.model.load import ConfigError, read_source
 from validation.plan.suites import SUITES
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
 from validation.rules.waiver import Waiver, load_waivers
 from validation.run.runfiles import PROFILE, WAIVERS

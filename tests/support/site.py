@@ -33,9 +33,12 @@ from validation.model import (
     VerdictDoc,
 )
 from validation.plan.suites import SUITES, make_plan
+from validation.rules.catalogue import load_criteria, read_criteria
+from validation.rules.fabric import load_fabric, read_fabric
 from validation.rules.profile import Profile, load_profile, read_profile
 from validation.rules.reference import packaged
 from validation.rules.waiver import Waiver
+from validation.run.kept import as_kept
 from validation.run.runfiles import tied
 
 CRITERIA = load_criteria()

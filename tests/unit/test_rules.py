@@ -83,16 +83,16 @@ def test_an_earlier_release_is_known_by_the_register(monkeypatch: pytest.MonkeyP
     known = {**hashes.register(), "0.0.1": theirs}
     monkeypatch.setattr(hashes, "register", lambda: known)
     earlier = INFO.model_copy(update={"toolkit_version": "0.0.1"})
-    assert rules.rules_of(earlier, older, packaged(), fabric, None, {}).release == "0.0.1"
-    assert rules.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
-    assert rules.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
-    assert criteria_files(Path(rules.__file__).parent / "criteria")
+    assert hashes.rules_of(earlier, older, packaged(), fabric, None, {}).release == "0.0.1"
+    assert hashes.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
+    assert hashes.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
+    assert criteria_files(Path(hashes.__file__).parent / "criteria")
 
 
 def test_texts_that_have_other_names_today_stay_in_the_register(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that keeps them was judged by this release's rules, and can be verified."""
-    own = rules.own()
-    monkeypatch.setattr(rules, "own", lambda: replace(own, texts={"criteria moved.yml": "0" * 64}))
-    texts = json.loads(rules.register_text())[release()]["texts"]
+    own = hashes.own()
+    monkeypatch.setattr(hashes, "own", lambda: replace(own, texts={"criteria moved.yml": "0" * 64}))
+    texts = json.loads(hashes.register_text())[release()]["texts"]
     assert texts["criteria moved.yml"] == "0" * 64
     assert set(own.texts.values()) < set(texts.values())

@@ -220,7 +220,7 @@ def register_text() -> str:
 
     So do the hashes of texts that have other names today: a run that keeps such a text keeps a release's.
     """
-    path = resources.files("validation") / REGISTER
+    path = resources.files("validation.rules") / REGISTER
     known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     mine = own()
     known[release()] = {

@@ -20,6 +20,9 @@ from pydantic import Field, field_validator
 
 from validation.base.yaml_text import parse_yaml, plain
 from validation.model import AgreedProfile, Model, Origin
+from validation.model.load import ConfigError, Source, line_of, load_yaml, read_source
+from validation.rules.criterion import Criterion
+from validation.rules.fabric import Fabric
 from validation.rules.waiver import Words
 
 Delivery = Literal["network", "training", "elastic"]

@@ -17,7 +17,11 @@ from validation.model import Model, Plan, SignOff, VerdictDoc, VerdictName
 from validation.model.load import ConfigError, Source, load_json, load_yaml, read_source
 from validation.parsers.common import place
 from validation.plan.suites import SUITES
+from validation.rules.catalogue import CriteriaFile, load_criteria, read_criteria
+from validation.rules.criterion import Criterion
 from validation.rules.profile import Profile, read_profile
+from validation.run.baseline import unfit
+from validation.run.consistency import check_documents, read_evidence
 from validation.run.runfiles import VERDICT, RunFiles
 
 PACKAGED = "packaged"
