@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from toolkit.commands import lease_static
 from toolkit.commands import node as node_command
 from toolkit.lab.spec import make_spec
 from toolkit.lease import instance
+from toolkit.lease.static_forms import StaticLease
 from validation.facts import AsBuiltFacts, CheckOutcome
 from validation.judging.addendum import Addendum
 
@@ -242,8 +244,8 @@ def test_leases(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_leases_without_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = {"lease": "s1", "what": "1 x 1/2 GPU", "where": "gpu1:0", "host": "client1", "until": 1_795_000_000.0}
-    monkeypatch.setattr(lease_static, "listed", lambda *_: [row, row | {"until": None}])
+    row = StaticLease("s1", "1 x 1/2 GPU", "gpu1:0", "client1", 1_795_000_000.0)
+    monkeypatch.setattr(lease_static, "listed", lambda *_: [row, replace(row, until=None)])
     data = {"lease": "gpu1-s1", "server": "gpu1", "what": "1 x 1/2 GPU", "client": "c", "user": "a", "note": None}
     monkeypatch.setattr(lease_static, "request", lambda *_: lease_static.Granted(data, None, "granted"))
     monkeypatch.setattr(lease_static, "release", lambda *_: "released")

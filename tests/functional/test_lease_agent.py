@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import re
@@ -14,21 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from tests.support.crowds import FLOODS
 from tests.support.lease_host import FakeHost
 from toolkit.lease import LeaseError, heartbeat, running, wire
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.engines import LeasedGpu
+from toolkit.lease.instance_record import Instance
 
 REPO = Path(__file__).parents[2]
-TOKEN = "t" * 43
+TOKEN = lease_forms.TOKEN
 ENGINE = """#!{python}
 import os, signal, socket, sys
 options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -58,16 +59,14 @@ def free_port() -> int:
 @dataclass
 class Running:
     process: subprocess.Popen[str]
-    instance: dict[str, Any]
+    instance: Instance
     folder: Path
 
     @property
     def endpoint(self) -> LeaseEndpoint:
-        told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline")
-        kept = {key: self.instance[key] for key in told}
-        devices = tuple(d | {"emulated": True} for d in self.instance["devices"])
-        times = {"heartbeat_s": 0.2, "grace_s": 1.0}
-        return LeaseEndpoint(**kept, **times, node="gpu1", token=TOKEN, devices=devices, notes=(), knock=True)
+        devices = tuple(replace(device, emulated=True) for device in self.instance.devices)
+        owners = replace(self.instance, devices=devices, heartbeat_s=0.2, grace_s=1.0, where="client")
+        return LeaseEndpoint.of(owners, TOKEN, "gpu1")
 
     def ended(self, within_s: float = 8) -> str:
         self.process.wait(within_s)
@@ -78,7 +77,7 @@ class Running:
         (self.folder / "deadline").write_text(in_s(seconds, code).text())
 
     def connect(self) -> tuple[socket.socket, str]:
-        sock = socket.create_connection(("127.0.0.1", self.instance["agent_port"]), timeout=3)
+        sock = socket.create_connection(("127.0.0.1", self.instance.agent_port), timeout=3)
         return sock, wire.nonce_of(sock.makefile().readline().strip())
 
 
@@ -95,27 +94,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
         program.write_text(engine.format(python=sys.executable, token=TOKEN))
         program.chmod(0o755)
         deadline = changes.pop("deadline", wire.Deadline())
-        instance: dict[str, Any] = {
-            "job": "41",
-            "lease": 41,
-            "mode": "run",
-            "clients": ["127.0.0.1"],
-            "address": "127.0.0.1",
+        told: dict[str, Any] = {
             "port": free_port(),
             "agent_port": free_port(),
-            "devices": [asdict(LeasedGpu(0, "GPU-0", "Emulated X", 256, 70, 140, 128))],
-            "engine": "reference",
-            "release": "r1",
-            "engine_dir": str(tmp_path / "engine"),
-            "mps_pipe": "",
+            "devices": (LeasedGpu(0, "GPU-0", "Emulated X", 256, 70, 140, 128),),
+            "engine_dir": tmp_path / "engine",
             "deadline": deadline.until,
-            "deadline_file": str(tmp_path / "deadline"),
+            "deadline_file": tmp_path / "deadline",
             "grace_s": 1.0,
             "first_s": 5.0,
-        } | changes
+        }
+        instance = lease_forms.instance(**(told | changes))
         (tmp_path / "deadline").write_text(deadline.text())
         (tmp_path / "token").write_text(TOKEN + "\n")
-        (tmp_path / "instance").write_text(json.dumps(instance))
+        (tmp_path / "instance").write_text(instance.text())
         notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         notified.bind(str(tmp_path / "notify"))
         notified.settimeout(10)
@@ -164,7 +156,7 @@ def test_it_lives_with_its_owner_and_ends_with_it(start: Start) -> None:
     assert lease.process.poll() is None
     keeper.end()
     assert lease.ended().startswith("its client")
-    assert not answers(lease.instance["port"])
+    assert not answers(lease.instance.port)
 
 
 def test_a_client_that_closes_is_gone_sooner_than_one_that_is_silent(start: Start) -> None:
@@ -229,7 +221,7 @@ def test_nobody_speaks_to_it_without_the_token(start: Start) -> None:
 
 def test_connections_of_strangers_do_not_keep_it_alive_or_fill_it(start: Start) -> None:
     lease = start(first_s=2.5)
-    strangers = [socket.create_connection(("127.0.0.1", lease.instance["agent_port"])) for _ in range(40)]
+    strangers = [socket.create_connection(("127.0.0.1", lease.instance.agent_port)) for _ in range(40)]
     assert lease.ended() == "its client was silent for 1 s"
     for stranger in strangers:
         stranger.close()
@@ -238,7 +230,7 @@ def test_connections_of_strangers_do_not_keep_it_alive_or_fill_it(start: Start) 
 def test_connections_that_prove_nothing_do_not_keep_the_owner_out(start: Start) -> None:
     """Anybody on the owner's machine may connect; after a cut of some seconds the owner has to come back in."""
     lease = start(first_s=8.0)
-    strangers = [socket.create_connection(("127.0.0.1", lease.instance["agent_port"])) for _ in range(40)]
+    strangers = [socket.create_connection(("127.0.0.1", lease.instance.agent_port)) for _ in range(40)]
     sock, nonce = lease.connect()
     sock.sendall(f"owner {wire.proof(TOKEN, 'owner', nonce)}\n".encode())
     assert sock.recv(200).startswith(b"welcome ")
@@ -250,7 +242,7 @@ def test_connections_that_prove_nothing_do_not_keep_the_owner_out(start: Start) 
 def test_who_has_the_token_gets_in_whatever_others_do(start: Start, word: str) -> None:
     """Thousands of connections a second from the owner's own machine, and he comes back each time."""
     lease = start(mode="hold")
-    command = [sys.executable, "-c", FLOODS, str(lease.instance["agent_port"]), word]
+    command = [sys.executable, "-c", FLOODS, str(lease.instance.agent_port), word]
     flooders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         for one in flooders:
@@ -347,9 +339,7 @@ def test_an_impostor_is_not_believed() -> None:
         thread = threading.Thread(target=pretend)
         thread.start()
         port = server.getsockname()[1]
-        endpoint = LeaseEndpoint(
-            1, "1", "gpu1", "127.0.0.1", 1, port, TOKEN, "reference", "r", "run", None, 1, 1, (), ()
-        )
+        endpoint = lease_forms.endpoint(agent_port=port)
         with pytest.raises(LeaseError, match="does not know this lease"):
             heartbeat.keep([endpoint])
         thread.join()
@@ -371,7 +361,7 @@ def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, host: Fake
     script = f'cat "$ELASTIC_AI_TOKEN_FILE" > {host.folder}/seen; {show} >> {host.folder}/seen; exit 3'
     told: list[str] = []
     assert running.start_and_wait(host, ["sh", "-c", script], [lease.endpoint], told.append) == 3
-    assert (host.folder / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance['port']} 41\n"
+    assert (host.folder / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance.port} 41\n"
     assert list((host.folder / "mine").iterdir()) == []
     assert told == []
     assert lease.ended() == "its client is gone"
@@ -424,7 +414,7 @@ def test_idle_gpus_are_told_without_a_signal_and_then_taken_back(start: Start, h
     """The program can use them again, so nothing ends it before they go."""
     lease = start()
     told: list[str] = []
-    path = Path(lease.instance["deadline_file"])
+    path = lease.instance.deadline_file
     later = in_s(600)
 
     def write(deadline: wire.Deadline) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import shutil
@@ -14,15 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
 from toolkit.lease import LeaseError, container, container_limits, instance, sweep
-from toolkit.lease.engines import LeasedGpu
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root: the helper becomes its caller")
 NOBODY = pwd.getpwnam("nobody")
@@ -99,11 +97,12 @@ class Books:
         os.chown(told, NOBODY.pw_uid, NOBODY.pw_gid)
 
     def lease(self, job: str = "41") -> None:
-        device = asdict(LeasedGpu(2, "GPU-2", "X", 256, 140, 140, emulated=True))
-        data = {"job": job, "lease": int(job), "owner_uid": NOBODY.pw_uid, "where": "server", "devices": [device],
-                "job_memory_mib": 512, "job_cpus": 1}  # fmt: skip
+        held = {"job_memory_mib": 512, "job_cpus": 1}
+        lease = lease_forms.instance(
+            job=job, owner_uid=NOBODY.pw_uid, where="server", devices=(lease_forms.leased_gpu(2),), **held
+        )
         (self.host.run_dir / job).mkdir(parents=True)
-        (self.host.run_dir / job / "instance.json").write_text(json.dumps(data))
+        lease.write(self.host.run_dir / job)
         (self.host.run_dir / job / "born").write_text("0\n")
 
     def start(self, job: str = "41") -> subprocess.Popen[str]:
@@ -228,7 +227,7 @@ def test_the_sweep_knows_containers_of_leases_that_are_gone_and_leaves_the_other
         (books.books / f"box.{number}.1").write_text("restarting")
     books.host.serve()
     books.host.slurm.answers["squeue"] = "41 RUNNING Unknown N/A\n43 RUNNING Unknown N/A\n"
-    object.__setattr__(books.host.systemd, "units", {"41": {}})
+    object.__setattr__(books.host.systemd, "units", {"41": lease_forms.instance()})
     assert sweep.sweep(books.host) == 0
     assert sorted(path.name.split(".")[1] for path in books.books.glob("box.*")) == ["41", "x"]
     assert helper.poll() is None
@@ -237,8 +236,9 @@ def test_the_sweep_knows_containers_of_leases_that_are_gone_and_leaves_the_other
 def options(books: Books, monkeypatch: pytest.MonkeyPatch, cpus: int, **more: Any) -> list[str]:
     monkeypatch.setattr(container_limits.os, "sched_getaffinity", lambda _pid: set(range(cpus)))
     monkeypatch.setattr(container_limits.os, "cpu_count", lambda: 8)
-    data = {"job": "41", "devices": [{}, {}], "job_memory_mib": 512, "job_cpus": 2, **more}
-    return container_limits.words(data, container.docker)[0]
+    devices = (lease_forms.leased_gpu(0), lease_forms.leased_gpu(1))
+    lease = lease_forms.instance(**{"devices": devices, "job_memory_mib": 512, "job_cpus": 2, **more})
+    return container_limits.words(lease, container.docker)[0]
 
 
 def test_a_container_has_the_limits_of_its_lease_wherever_it_is_asked_for(

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import lease_forms
 from toolkit.lease import LeaseError
-from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, parse, probe
-
-TOKEN = "t" * 43
+from toolkit.lease.endpoint import NoEndpoint, check_devices, check_engine, parse, probe
 
 
 def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r2"}')
-    endpoint = LeaseEndpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    endpoint = lease_forms.endpoint(port=1)
     with pytest.raises(LeaseError, match="gpu1 serves release r1 of the engine reference, this machine has r2"):
         check_engine([endpoint], tmp_path)
     with pytest.raises(LeaseError, match="no remoting engine is installed"):
@@ -25,7 +24,7 @@ def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) 
 
 
 def test_a_port_that_does_not_answer_is_named_at_once() -> None:
-    endpoint = LeaseEndpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    endpoint = lease_forms.endpoint(port=1)
     with pytest.raises(LeaseError, match=r"gpu1 does not answer on 127\.0\.0\.1:\d+"):
         probe(endpoint)
 
@@ -34,9 +33,7 @@ def test_a_program_that_would_see_fewer_devices_than_its_lease_has_is_not_starte
     """As where an engine leaves out a server that does not answer."""
     library = tmp_path / "lib" / "libcuda.so.1"
     environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
-    endpoint = LeaseEndpoint(
-        1, "1", "gpu1", "10.0.0.1", 7, 1, TOKEN, "reference", "r1", "run", None, 1, 1, ({}, {}), ()
-    )
+    endpoint = lease_forms.endpoint(address="10.0.0.1", port=7, devices=(lease_forms.leased_gpu(),) * 2)
     check_devices([endpoint], tmp_path, environment)  # an engine without a library is asked nothing
     library.parent.mkdir()
     for code, count, words in (
@@ -61,5 +58,5 @@ def test_a_program_that_would_see_fewer_devices_than_its_lease_has_is_not_starte
 
 def test_a_lease_that_could_not_start_says_why() -> None:
     with pytest.raises(LeaseError, match="gpu1: no remoting engine") as refused:
-        parse('{"error": "no remoting engine is installed here", "node": "gpu1"}')
+        parse(NoEndpoint("no remoting engine is installed here", "gpu1").text())
     assert refused.value.code == 75

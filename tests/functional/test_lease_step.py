@@ -3,7 +3,6 @@ program here and signal it as Slurm's do."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -75,7 +74,7 @@ RUN = """
 import dataclasses, json, os, sys
 from pathlib import Path
 from toolkit.lease import LeaseError, endpoint, host, ranks, step
-end = endpoint.LeaseEndpoint(**json.loads(sys.argv[1]))
+end = endpoint.parse(sys.argv[1])
 ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.environ.get("SERVERS", 1)))]
 for n, gpus in enumerate(os.environ.get("GPUS", "").split()):
     ends[n] = dataclasses.replace(ends[n], devices=end.devices * int(gpus))
@@ -98,11 +97,11 @@ def run(lease: Running, *program: str, cwd: Path | None = None, **more: str) -> 
     for name, text in {"srun": SRUN, "scancel": SCANCEL}.items():
         (folder / name).write_text(text.format(python=sys.executable, folder=lease.folder))
         (folder / name).chmod(0o755)
-    devices = tuple({**device, "shards": 140} for device in lease.instance["devices"])
+    devices = tuple(replace(device, shards=140) for device in lease.instance.devices)
     end = replace(lease.endpoint, devices=devices, where="server")
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), **more}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, json.dumps(asdict(end)), *program], cwd=cwd or lease.folder, env=environment,
+        [sys.executable, "-c", RUN, end.text(), *program], cwd=cwd or lease.folder, env=environment,
         text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -110,7 +109,7 @@ def run(lease: Running, *program: str, cwd: Path | None = None, **more: str) -> 
 @pytest.fixture
 def lease(start: Start) -> Running:
     """It outlives the time between two programs, and what a busy machine takes to start one."""
-    return start(where="server", engine_dir="/nonexistent", grace_s=60.0, first_s=60.0)
+    return start(where="server", engine_dir=Path("/nonexistent"), grace_s=60.0, first_s=60.0)
 
 
 def test_input_output_folder_gpus_and_exit_code_are_passed_on(lease: Running) -> None:
@@ -155,7 +154,7 @@ def test_a_lease_that_ends_takes_its_program_with_it_and_says_why(lease: Running
 
 
 def test_nothing_runs_on_when_we_are_killed(start: Start) -> None:
-    lease = start(where="server", engine_dir="/nonexistent", first_s=60.0)
+    lease = start(where="server", engine_dir=Path("/nonexistent"), first_s=60.0)
     program = run(lease, "sh", "-c", "echo $$; exec sleep 60")
     assert program.stdout is not None
     pid = int(program.stdout.readline())

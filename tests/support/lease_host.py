@@ -16,6 +16,7 @@ from typing import Any
 from tests.support.lease_texts import Job, jobs_of
 from toolkit.lease import Exit, openers, processes, slurm, sockets
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import Instance
 from toolkit.lease.nvml import Gpu
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
@@ -146,21 +147,20 @@ class FakeSystemd:
     """Units by job. `fails` is raised by the next start; `stuck` units do not stop."""
 
     firewall: FakeFirewall
-    units: dict[str, dict[str, Any]] = field(default_factory=dict)
+    units: dict[str, Instance] = field(default_factory=dict)
     fails: Exception | None = None
     stuck: bool = False
     apart: list[list[str]] = field(default_factory=list)
     #: Processor time of engines by job (s); None where none can be read.
     cpu_s: dict[str, float | None] = field(default_factory=dict)
 
-    def start(self, instance: dict[str, Any], folder: Path) -> None:
+    def start(self, instance: Instance, folder: Path) -> None:
         """A unit starts only after its ports are open to its clients, and with a token that root alone reads."""
-        ports = (instance["port"], instance["agent_port"])
-        assert {(client, port) for client in instance["clients"] for port in ports} <= self.firewall.open
+        assert {(client, port) for client in instance.clients for port in instance.ports} <= self.firewall.open
         assert (folder / "token").stat().st_mode & 0o777 == 0o400
         if self.fails:
             raise self.fails
-        self.units[instance["job"]] = instance
+        self.units[instance.job] = instance
 
     def stop(self, job: str) -> None:
         if not self.stuck:

@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.support import lease_forms
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
@@ -29,13 +30,7 @@ from toolkit.lease.wire import WORDS, EndCode, Ending
 POOL = node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE")
 NODES = parse_nodes(POOL)
 CLIENTS = ("10.0.0.2",)
-ENDPOINT = json.dumps(
-    {
-        "lease": 43, "job": "43", "node": "gpu1", "address": "10.0.0.1", "port": 1, "agent_port": 2, "token": "t",
-        "engine": "reference", "release": "r1", "mode": "run", "deadline": None, "heartbeat_s": 1, "grace_s": 1,
-        "devices": [], "notes": [],
-    }
-)  # fmt: skip
+ENDPOINT = lease_forms.endpoint(job="43", address="10.0.0.1", engine="x", release="r").text()  # fmt: skip
 
 
 def gres(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> list[str]:

@@ -8,15 +8,16 @@ import pwd
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.lease_forms import instance, leased_gpu
 from tests.support.lease_host import FakeHost, FakeSlurm
 from toolkit.lease import LeaseError, container, images
 from toolkit.lease.engines import LeasedGpu
+from toolkit.lease.instance_record import Instance
 
 NOBODY = pwd.getpwnam("nobody")
 ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -39,15 +40,13 @@ def host(tmp_path: Path) -> FakeHost:
     return FakeHost(folder=tmp_path, slurm=FakeSlurm())
 
 
-def lease(host: FakeHost, **more: Any) -> dict[str, Any]:
+def lease(host: FakeHost, where: str = "server") -> Instance:
     """The folder of a lease with one emulated GPU."""
-    device = asdict(LeasedGpu(2, "GPU-2", "X", 256, 140, 140, emulated=True))
-    instance = {
-        "job": "41", "owner_uid": NOBODY.pw_uid, "where": "server", "devices": [device], "job_memory_mib": 512, **more,
-    }  # fmt: skip
+    device = leased_gpu(2)
+    found = instance(owner_uid=NOBODY.pw_uid, where=where, devices=(device,), job_memory_mib=512)
     (host.run_dir / "41").mkdir(parents=True)
-    (host.run_dir / "41" / "instance.json").write_text(json.dumps(instance))
-    return instance
+    found.write(host.run_dir / "41")
+    return found
 
 
 @pytest.fixture
@@ -100,8 +99,7 @@ def test_a_container_is_for_the_owner_of_a_lease_with_a_program_here(
 
 
 def test_an_owner_has_his_lease(host: FakeHost) -> None:
-    instance = lease(host)
-    assert container.lease_of(host, "41", NOBODY.pw_uid)["job"] == instance["job"]
+    assert lease(host) == container.lease_of(host, "41", NOBODY.pw_uid)
 
 
 @NEEDS_ROOT
@@ -190,7 +188,7 @@ def test_real_gpus_go_in_by_their_names_and_with_the_servers_own_device_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device file that Docker makes would have no access list, and be closed to the owner."""
-    gpu = asdict(LeasedGpu(2, "MIG-1", "H200", 64, 40, 140, gpu_uuid="GPU-2", device_files=("/dev/nvidia-caps/c12",)))
+    gpu = LeasedGpu(2, "MIG-1", "H200", 64, 40, 140, gpu_uuid="GPU-2", device_files=("/dev/nvidia-caps/c12",))
     monkeypatch.setattr(container, "SPECIFICATIONS", (tmp_path / "nvidia.yaml",))
     with pytest.raises(LeaseError, match="no CDI specification"):
         container.gpu_words([gpu])

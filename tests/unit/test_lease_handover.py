@@ -14,9 +14,11 @@ import yaml
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
 from toolkit.lease import LeaseError, gone, handover, hooks, instance, native, processes, static, sweep
+from toolkit.lease.instance_record import Instance
 from toolkit.lease.openers import Opener
 from toolkit.lease.processes import Process
 from toolkit.lease.sockets import Occupant
+from toolkit.lease.static_forms import StaticWish
 from toolkit.lease.turns import Busy, turn
 from toolkit.lease.unit import UnitFailed
 
@@ -280,7 +282,7 @@ def test_memory_that_the_driver_alone_tells_of_counts(host: FakeHost, monkeypatc
 
 def test_leases_without_slurm_are_given_no_gpu_that_somebody_keeps(host: FakeHost, tmp_path: Path) -> None:
     conf = host.serve()
-    wanted = {"part": "1", "count": 1, "clients": ["10.77.1.12"], "host": "client1", "seconds": 600}
+    wanted = StaticWish(count=1, part="1", clients=("10.77.1.12",), host="client1", seconds=600)
     host.openers.found, host.openers.stay = [has(7, index=0, uid=BOB)], True
     with pytest.raises(LeaseError, match="its GPUs are not free: process 7"):
         static.start(host, wanted, conf)
@@ -347,9 +349,9 @@ def test_a_lease_whose_ports_were_taken_has_others(host: FakeHost, monkeypatch: 
             ended.append(self.pid)
             host.sockets.squatters.clear()
 
-    def start(data: dict[str, Any], folder: Path) -> None:
+    def start(data: Instance, folder: Path) -> None:
         if not ended:
-            host.sockets.squatters.append(Occupant(Squatter(7, "1", BOB, "nc"), (data["port"],)))
+            host.sockets.squatters.append(Occupant(Squatter(7, "1", BOB, "nc"), (data.port,)))
             raise UnitFailed("the engine's server ended at its start")
         begin(data, folder)
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from tests.support.node_modules import load
-from toolkit.lease import LeaseError, idle, instance, sweep
+from toolkit.lease import LeaseError, idle, instance, instance_record, sweep
 from toolkit.lease.server_conf import ServerConf, class_of, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
 from toolkit.lease.wire import EndCode, parse_deadline
@@ -27,7 +27,7 @@ UID = os.getuid() or 1001
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = FakeHost(folder=tmp_path)
-    monkeypatch.setattr(instance.os, "fchown", lambda *_: None)
+    monkeypatch.setattr(instance_record.os, "fchown", lambda *_: None)
     return host
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
 from toolkit.lease import SHARDS_PER_GPU, LeaseError, gone, hooks, instance, static, sweep, unit, wire
@@ -20,6 +20,7 @@ from toolkit.lease.job_comment import ended_text
 from toolkit.lease.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, SlurmJob
+from toolkit.lease.static_forms import StaticWish
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_lease_has_its_own_devices_limit_ports_and_token(host: FakeHost, conf:
     assert host.firewall.open == {
         (c, p) for c in ("10.77.1.12", "10.78.1.12") for p in (told["port"], told["agent_port"])
     }
-    assert "token" not in json.dumps(host.systemd.units["41"])
+    assert "token" not in host.systemd.units["41"].text()
     assert any("computing is not limited" in note for note in told["notes"])
     assert "each program's CUDA context takes 0.286 MiB of a part's memory, as measured on its server" in told["notes"]
 
@@ -70,10 +71,10 @@ def test_an_address_of_the_server_itself_is_no_client(host: FakeHost, conf: Serv
     instance.start(host, job(comment=bridged), conf)
     assert {c for c, _ in host.firewall.open} == {"10.77.1.12", "10.78.1.12"}
     instance.start(host, job(42, comment=COMMENT.replace("10.78.1.12", "127.0.0.1")), conf)
-    assert host.systemd.units["42"]["clients"] == [
+    assert host.systemd.units["42"].clients == (
         "10.77.1.12",
         "127.0.0.1",
-    ]  # it serves on this one: the client is here
+    )  # it serves on this one: the client is here
     with pytest.raises(LeaseError, match="addresses of gpu1 itself"):
         instance.start(
             host,
@@ -97,7 +98,7 @@ def test_a_gpu_is_never_given_out_twice(host: FakeHost, conf: ServerConf) -> Non
         with pytest.raises(LeaseError, match="already has leases for 140 of 140 shards"):
             instance.start(host, job(43, gres=gres), conf)
     assert set(host.systemd.units) == {"41", "42"}
-    two = {"devices": [{"uuid": "GPU-1", "shards": 35}] * 2}  # two quarters of one lease
+    two = lease_forms.instance(job="44", devices=(lease_forms.leased_gpu(1, 35),) * 2)  # two quarters of one lease
     three_quarters = instance.devices_of(host, [Held("gpu1", 1, 105)], conf, 0)
     with pytest.raises(LeaseError, match=r"70 of 140 shards \(jobs 44\); 105 more"):
         refuse_overlap(three_quarters, {"44": two})
@@ -178,7 +179,7 @@ def test_a_prolog_starts_leases_and_nothing_else(
     assert host.endpoint(41)["token"] not in capsys.readouterr().err
     monkeypatch.setenv("SLURM_JOB_ID", "41")
     assert hooks.epilog(host) == 0
-    assert (host.systemd.units, host.firewall.open, instance.known(host)) == ({}, set(), {})
+    assert (host.systemd.units, host.firewall.open, instance.known(host).jobs) == ({}, set(), set())
     monkeypatch.setenv("SLURM_JOB_ID", "60")
     assert hooks.epilog(host) == 0
 
@@ -193,7 +194,7 @@ def test_a_lease_of_a_user_whom_its_server_does_not_know_ends_with_that_reason(
     for number in ("42", "50"):
         monkeypatch.setenv("SLURM_JOB_ID", number)
         assert hooks.prolog(host) == 0  # a 1 would drain a server that is as it should be
-    assert (host.systemd.units, instance.known(host), host.slurm.cancelled) == ({}, {}, [41])
+    assert (host.systemd.units, instance.known(host).jobs, host.slurm.cancelled) == ({}, set(), [41])
     assert host.slurm.commands == [["scontrol", "update", "JobId=42", f"AdminComment={ended_text(words)}"]]
     assert f"lease 41: {words}" in capsys.readouterr().err
     host.users.problems.clear()
@@ -337,7 +338,7 @@ def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf
 
 def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: FakeHost, conf: ServerConf) -> None:
     instance.start(host, job(memory_per_node=512 + 128), conf)  # the engine's, and half an emulated GPU
-    assert host.systemd.units["41"]["memory_bytes"] == 640 << 20
+    assert host.systemd.units["41"].memory_bytes == 640 << 20
     for asked in (639, 0, None):
         with pytest.raises(LeaseError, match=rf"asked for {asked or 0} MiB of host memory, its engine needs 640 here"):
             instance.start(host, job(42, memory_per_node=asked), conf)
@@ -390,32 +391,26 @@ def test_parts_are_cut_from_what_the_driver_leaves_and_hold_more_than_a_context(
 
 
 def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, conf: ServerConf) -> None:
-    wanted = {
-        "count": 2,
-        "part": "0.5",
-        "clients": ["10.0.0.2"],
-        "host": "client1",
-        "seconds": 60,
-    }
+    wanted = StaticWish(count=2, part="0.5", clients=("10.0.0.2",), host="client1", seconds=60)
     first = static.start(host, wanted, conf)
     # Not twice GPU 0: CUDA_VISIBLE_DEVICES=u,u is one device.
-    assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 1])
-    assert (first["what"], first["rounding"]) == ("2 x 1/2 GPU", "")
-    assert static.start(host, wanted | {"part": "1"}, conf)["job"] == "s2"
+    assert (first.endpoint.job, [device.index for device in first.endpoint.devices]) == ("s1", [0, 1])
+    assert (first.what, first.rounding) == ("2 x 1/2 GPU", "")
+    assert static.start(host, replace(wanted, part="1"), conf).endpoint.job == "s2"
     free = r"free of 0: 1/2, 1: 1/2, 2: 0, 3: 0"
     for more in ({"count": 3, "part": "1/20"}, {"count": 1, "part": "71/140"}):
         with pytest.raises(LeaseError, match=rf"does not have that much free on {more['count']} GPUs? \({free}\)"):
-            static.start(host, wanted | more, conf)
+            static.start(host, replace(wanted, **more), conf)
     assert set(host.systemd.units) == {"s1", "s2"}
-    assert [(row["lease"], row["where"]) for row in static.listed(instance.known(host), "gpu1")] == [
+    assert [(one.lease, one.where) for one in static.listed(instance.known(host).by_job.values(), "gpu1")] == [
         ("s1", "gpu1:0-1"),
         ("s2", "gpu1:2-3"),
     ]
     assert instance.end_instance(host, "s1") == []
-    assert static.start(host, wanted, conf)["job"] == "s3"
+    assert static.start(host, wanted, conf).endpoint.job == "s3"
     instance.end_instance(host, "s2")
-    third = static.start(host, wanted | {"count": 1, "part": "1/3"}, conf)  # by this server's own count
-    assert (third["devices"][0]["shards"], third["rounding"][:32]) == (46, "1/3 of a GPU is 46.67 of 140 sha")
+    third = static.start(host, replace(wanted, count=1, part="1/3"), conf)  # by this server's own count
+    assert (third.endpoint.devices[0].shards, third.rounding[:32]) == (46, "1/3 of a GPU is 46.67 of 140 sha")
 
 
 def test_a_part_that_is_no_whole_number_is_said_to_its_owner(host: FakeHost, conf: ServerConf) -> None:

@@ -23,6 +23,7 @@ GPUS = [
     Gpu(0, "GPU-0", "Emulated H200", 256, 0, True, 80, INSTANCES, 7),
     Gpu(1, "GPU-1", "Emulated H200", 256, 0, True, 80),
 ]
+NO_FILE = Path("/nonexistent")
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def test_a_part_is_an_instance_of_exactly_its_size(host: FakeHost, conf: ServerC
     assert [d["context_bytes"] for d in given] == [0, 0, 0], "nothing is cut, so nothing has to be measured"
     assert "2/7 of a GPU is a MIG instance of 64 MiB and 22 SMs" in third["notes"]
     assert not [note for note in third["notes"] if "you get" in note or "not limited" in note]
-    command = engines.load("reference").command(instance.start_of(host.systemd.units["43"]))
+    command = engines.load("reference").command(host.systemd.units["43"].start(NO_FILE, NO_FILE))
     assert (command.environment["CUDA_VISIBLE_DEVICES"], "--memory-limit" in command.argv) == ("MIG-2", False)
 
 
@@ -92,7 +93,7 @@ def test_an_instance_counts_for_its_gpu(host: FakeHost, conf: ServerConf) -> Non
 
 def test_the_engine_of_production_is_held_by_mig(host: FakeHost, conf: ServerConf) -> None:
     start(host, conf, 41, 20)
-    asked = instance.start_of(host.systemd.units["41"])
+    asked = host.systemd.units["41"].start(NO_FILE, NO_FILE)
     lupine = engines.load("lupine")
     assert lupine.keeps_part(asked) == ""
     plain = replace(asked, devices=tuple(replace(device, gpu_uuid="") for device in asked.devices))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import START, slurm_job
 from toolkit.lease import LeaseError, ask, running
@@ -21,8 +21,7 @@ ONE = LeaseRequest(1, GpuPart(140, 140))
 
 
 def served(node: str, *notes: str) -> LeaseEndpoint:
-    device = {"index": 0, "shards": 70, "of": 140, "emulated": False}
-    return LeaseEndpoint(41, "41", node, "10.0.0.1", 1, 2, "t", "reference", "r1", "run", None, 1, 1, (device,), notes)
+    return lease_forms.endpoint(node, address="10.0.0.1", devices=(lease_forms.leased_gpu(0, 70),), notes=notes)
 
 
 def test_what_a_lease_is_not_stands_before_its_program_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +47,7 @@ COMPLETING = SlurmError("srun: error: Unable to create step for job 41: Job/step
 
 def test_a_lease_taken_for_another_before_its_program_started_is_asked_for_again() -> None:
     taken = slurm_job(41, state="PREEMPTED", preempt_time=START)
-    endpoint = json.dumps({**asdict(served("gpu1")), "lease": 43, "job": "43"})
+    endpoint = replace(served("gpu1"), lease=43, job="43").text()
     jobs = [slurm_job(41), taken, slurm_job(42, state="PREEMPTED"), slurm_job(43)]
     host, told = FakeHost(slurm=FakeSlurm(said=jobs, files=[COMPLETING, endpoint])), list[str]()
     lease, _endpoints = ask.obtain(host, ONE, [["--mem=16", "--gres=gpu:1"]], told.append)

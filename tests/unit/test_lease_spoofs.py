@@ -52,7 +52,7 @@ def test_a_name_gives_nobody_a_gpu(
     controller.jobs = bobs_job("elastic-ai-lease", uid=UID)
     controller.jobs[0][field] = spoof
     assert prolog(monkeypatch, host, 99, SLURM_JOB_GPUS="1") == 0
-    given = [(d["index"], d["shards"]) for unit in host.systemd.units.values() for d in unit["devices"]]
+    given = [(device.index, device.shards) for one in host.systemd.units.values() for device in one.devices]
     assert given in ([], [(1, 1)])
     if field == "name":
         assert (given, host.firewall.open) == ([], set())

@@ -3,57 +3,56 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from toolkit.commands import lease_static
 from toolkit.lease import SERVER_CONF, LeaseError
+from toolkit.lease.endpoint import parse
+from toolkit.lease.static_forms import StaticGrant, StaticLease, StaticWish, leases_text, parse_wish
 
 
 def test_the_server_counts_the_part_and_what_it_rounded_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: dict[str, Any] = {
-        "job": "s1",
-        "deadline": None,
-        "token": "t",
-        "what": "1 x 0.329 GPU",
-        "rounding": "you get 46",
-    }
+    endpoint = lease_forms.endpoint(job="s1", mode="hold")
+    conf = {"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "shards_per_gpu": None}
     answers = {
-        f"sudo -n cat {SERVER_CONF}": {"address": "10.0.0.1", "shards_per_gpu": None},
-        "ip -json -4 route get 10.0.0.1": [{"prefsrc": "10.0.0.2"}],
-        f"sudo -n {lease_static.PROGRAM} start": said,
+        f"sudo -n cat {SERVER_CONF}": json.dumps(conf),
+        "ip -json -4 route get 10.0.0.1": json.dumps([{"prefsrc": "10.0.0.2"}]),
+        f"sudo -n {lease_static.PROGRAM} start": StaticGrant(endpoint, "1 x 0.329 GPU", "you get 46").text(),
     }
     sent = {}
 
     def ssh(_node: Any, words: str, stdin: str = "") -> str:
         sent[words] = stdin
-        return json.dumps(answers.get(words, ""))
+        return answers.get(words, "")
 
-    monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: name)
+    monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: SimpleNamespace(name=name))
     monkeypatch.setattr(lease_static, "_ssh", ssh)
-    granted = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1.0)
-    wanted = json.loads(sent[f"sudo -n {lease_static.PROGRAM} start"])
-    assert (wanted["part"], wanted["count"], wanted["clients"]) == ("1/3", 1, ["10.0.0.2"])
+    granted = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1)
+    wish = parse_wish(sent[f"sudo -n {lease_static.PROGRAM} start"])
+    assert wish == StaticWish(1, "1/3", ("10.0.0.2",), "client1", 1)
     lines = granted.words.splitlines()
     assert lines[0].startswith("lease gpu1-s1: 1 x 0.329 GPU until ")
     assert (lines[1], granted.until) == ("you get 46", None)
     assert (granted.data["lease"], granted.data["note"]) == ("gpu1-s1", "you get 46")
     (kept,) = (text for words, text in sent.items() if "install -m 0400" in words)
-    assert json.loads(kept) == {"job": "s1", "deadline": None, "token": "t"}
+    assert parse(kept) == endpoint
 
 
 def test_a_released_lease_leaves_no_token_with_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = [{"lease": "s1", "host": "client1"}]
+    listed = leases_text([StaticLease("s1", "1 x 1 GPU", "gpu1:0", "client1", None)])
     asked: list[tuple[str, str]] = []
 
     def ssh(node: Any, words: str, stdin: str = "") -> str:
-        asked.append((node, words))
-        if node == "client1" and down:
+        asked.append((node.name, words))
+        if node.name == "client1" and down:
             raise LeaseError("client1: Connection timed out")
-        return json.dumps(listed if words.endswith("list") else {})
+        return listed if words.endswith("list") else "{}"
 
-    monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: name)
+    monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: SimpleNamespace(name=name))
     monkeypatch.setattr(lease_static, "_ssh", ssh)
     down = False
     assert lease_static.release(None, "gpu1", "gpu1-s1") == "lease gpu1-s1: released"

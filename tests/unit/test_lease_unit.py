@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
 from toolkit.lease import LeaseError, instance, unit
@@ -63,12 +64,13 @@ def test_verbs_open_the_devices_of_rdma_and_nothing_else_does(
     monkeypatch.setattr(unit, "rdma_files", lambda dev=None: ["/dev/infiniband/uverbs1"])
     given = unit.properties(data, folder)
     assert {"DeviceAllow=/dev/infiniband/uverbs1 rw", f"LimitMEMLOCK={unit.MEMLOCK}"} <= set(given)
-    plain = unit.properties(data | {"transport": "tcp"}, folder)
+    plain = unit.properties(replace(data, transport="tcp"), folder)
     assert not [line for line in plain if "infiniband" in line or "MEMLOCK" in line]
     endpoint = json.loads((host.run_dir / "41/endpoint.json").read_text())
     assert parse(json.dumps(endpoint)).server.transport == "verbs"
     del endpoint["transport"]  # of a server of an older release
-    assert parse(json.dumps(endpoint)).server.transport == "tcp"
+    with pytest.raises(LeaseError, match="transport is missing; it is damaged, or another release"):
+        parse(json.dumps(endpoint))
 
 
 def test_an_engine_without_verbs_starts_no_lease_of_them(host: FakeHost, conf: ServerConf) -> None:
@@ -132,8 +134,7 @@ def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monke
     (tmp_path / "nvidia-modprobe").chmod(0o755)
     unit.require_files(needed)
     assert (dev / "nvidia-uvm").exists()
-    emulated = {"devices": [{"index": 0, "emulated": True, "device_files": ()}]}
-    assert unit.device_files(emulated, dev) == []
+    assert unit.device_files(lease_forms.instance(), dev) == [], "emulated"
 
 
 def test_a_home_is_the_units_own_and_bounded(host: FakeHost) -> None:
@@ -141,9 +142,9 @@ def test_a_home_is_the_units_own_and_bounded(host: FakeHost) -> None:
     data = host.systemd.units["41"]
     given = unit.properties(data, Path("/run/elastic-ai/leases/41"))
     (home,) = [value for value in given if value.startswith("TemporaryFileSystem=")]
-    size = data["memory_bytes"] // 8
+    size = data.memory_bytes // 8
     assert home == f"TemporaryFileSystem=/run/elastic-ai-home:size={size},mode=1777,nosuid,nodev"
-    told = unit.home_environment(data["memory_bytes"])
+    told = unit.home_environment(data.memory_bytes)
     assert told["HOME"] == "/run/elastic-ai-home"
     assert told["CUDA_CACHE_PATH"].startswith(told["HOME"])
     assert 0 < int(told["CUDA_CACHE_MAXSIZE"]) < size, "the driver stops before it is full"

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.support import lease_forms
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared, run
@@ -245,9 +246,9 @@ def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
     assert host.fence.users == {1: {uid}, 2: {uid}}
     started = host.systemd.units["41"]
     assert not [p for p in unit.properties(started, Path("/x")) if p.startswith(("DeviceAllow", "SupplementaryG"))]
-    assert started["memory_bytes"] == 128 << 20
+    assert started.memory_bytes == 128 << 20
     end = endpoint.parse(json.dumps(host.endpoint(41)))
-    assert (end.where, end.engine, [d["uuid"] for d in end.devices]) == ("server", "", ["GPU-1", "GPU-2"])
+    assert (end.where, end.engine, [device.uuid for device in end.devices]) == ("server", "", ["GPU-1", "GPU-2"])
     with pytest.raises(LeaseError, match="serves no other"):  # toolkit run --lease, toolkit lease env
         endpoint.check_engine([end], host.engine_dir)
     assert hooks.epilog(host) == 0
@@ -292,7 +293,7 @@ def test_a_mig_instance_is_a_part_whose_files_alone_are_opened(host: FakeHost, m
     host.gpus.found[2] = replace(host.gpus.found[2], mig=(one,), mig_slices=7)
     assert prolog(host, monkeypatch, "shard:v100:40(IDX:2)") == 0
     end = endpoint.parse(json.dumps(host.endpoint(41)))
-    assert [device["uuid"] for device in end.devices] == ["MIG-1"]
+    assert [device.uuid for device in end.devices] == ["MIG-1"]
     assert "nothing but its environment keeps the program to it" in end.notes[0]
     real = LeasedGpu(2, "MIG-1", "H200", 64, 40, 140, gpu_uuid="GPU-2", device_files=("/dev/nvidia-caps/nvidia-cap12",))
     assert notes_on_devices([real], conf, "") == []
@@ -300,8 +301,7 @@ def test_a_mig_instance_is_a_part_whose_files_alone_are_opened(host: FakeHost, m
         notes_on_devices([real, replace(real, uuid="MIG-2")], conf, "research")
     folder = host.run_dir / "41"
     folder.chmod(0o700)
-    (folder / "instance.json").unlink()
-    (folder / "instance.json").write_text(json.dumps({"devices": [asdict(real)]}))
+    lease_forms.instance(devices=(real,), where="server").write(folder)
     job = jobs_of(slurm_job(41, gres="shard:v100:40(IDX:2)", comment=THERE, uid=1001))[0]
     assert native.grant_lease(host, job, conf) == []
     assert host.fence.instances == {"/dev/nvidia-caps/nvidia-cap12": {1001}}

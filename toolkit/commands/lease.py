@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, runn
 from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
+from toolkit.lease.static_forms import StaticLease
 from toolkit.lease.text import clock, table, until
 
 DEFAULT_S = 3600
@@ -51,8 +53,8 @@ def _released(name: str, state: str, words: str) -> dict[str, str]:
     return {"lease": name, "state": state, "words": words}
 
 
-def _static_table(rows: list[dict[str, Any]]) -> str:
-    cells = [[r["lease"], r["what"], r["where"], r["host"], clock(r["until"])] for r in rows]
+def _static_table(leases: list[StaticLease]) -> str:
+    cells = [[one.lease, one.what, one.where, one.host, clock(one.until)] for one in leases]
     return table(("LEASE", "WHAT", "WHERE", "CLIENT", "UNTIL"), cells) if cells else "no static leases"
 
 
@@ -177,7 +179,7 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
     if static is not None:
         there = lease_static.listed(inventory, static)
         if as_json:
-            timed = [{**row, "until": answers.when(row["until"])} for row in there]
+            timed = [{**asdict(one), "until": answers.when(one.until)} for one in there]
             answers.say("static-leases", {"server": static, "leases": timed})
         else:
             click.echo(_static_table(there))
@@ -226,9 +228,8 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
     if item.state == "running" and item.jobs[0].user == manage.me():
         for one in endpoint.endpoints_of(host, item.jobs):
             for device in one.devices:
-                limit = device["limit_mib"] or device["memory_mib"]
-                label = " (emulated)" if device["emulated"] else ""
-                click.echo(f"  device  {one.node}:{device['index']} {device['name']}{label}, {limit} MiB")
+                label = " (emulated)" if device.emulated else ""
+                click.echo(f"  device  {one.node}:{device.index} {device.name}{label}, {device.usable_mib} MiB")
             for note in one.notes:
                 click.echo(f"  note    {note}")
 

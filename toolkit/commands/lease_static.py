@@ -14,6 +14,10 @@ from typing import Any
 from toolkit.commands.lease_shared import GIVE_UP
 from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
+from toolkit.lease.endpoint import LeaseEndpoint, parse
+from toolkit.lease.fields import Fields
+from toolkit.lease.server_conf import parse_server_conf
+from toolkit.lease.static_forms import StaticLease, StaticWish, answer_of, read_grant, read_leases
 from toolkit.lease.text import until
 from validation.base import bounded, noise
 
@@ -59,11 +63,8 @@ def _ssh(node: Any, words: str, stdin: str = "") -> str:
     return marked.answer(done.stdout).decode("utf-8", "replace")
 
 
-def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Any:
-    data = json.loads(_ssh(node, " ".join(["sudo", "-n", PROGRAM, *words]), stdin))
-    if isinstance(data, dict) and "error" in data:
-        raise LeaseError(data["error"])
-    return data
+def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Fields:
+    return answer_of(_ssh(node, " ".join(["sudo", "-n", PROGRAM, *words]), stdin), node.name)
 
 
 def request(
@@ -75,38 +76,31 @@ def request(
     if count < 1:
         raise LeaseError(f"-n {count}: request at least 1 GPU")
     node, machine = _node(inventory, server), _node(inventory, client)
-    conf = json.loads(_ssh(node, f"sudo -n cat {SERVER_CONF}"))
-    route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(conf['address'])}"))
-    clients = [str(route[0]["prefsrc"])]
-    wanted = {
-        "count": count,
-        "part": part or "1",
-        "clients": clients,
-        "host": client.split(".")[0][:64],
-        "seconds": seconds,
-    }
-    endpoint = _ask(node, ["start"], json.dumps(wanted))
-    what, rounding = endpoint.pop("what"), endpoint.pop("rounding")
-    name = f"{server}-{endpoint['job']}"
+    address = parse_server_conf(_ssh(node, f"sudo -n cat {SERVER_CONF}"), f"{server}: {SERVER_CONF}").address
+    route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(address)}"))
+    wish = StaticWish(count, part or "1", (str(route[0]["prefsrc"]),), client.split(".")[0][:64], seconds)
+    grant = read_grant(_ask(node, ["start"], wish.text()))
+    endpoint = grant.endpoint
+    name = f"{server}-{endpoint.job}"
     path = f"{FOLDER}/{name}.json"
     try:
         _ssh(machine, f"sudo -n install -d -m 0711 {FOLDER}")
-        _ssh(machine, f"sudo -n install -m 0400 -o {user} /dev/stdin {path}", json.dumps(endpoint))
+        _ssh(machine, f"sudo -n install -m 0400 -o {user} /dev/stdin {path}", endpoint.text())
     except LeaseError:
-        _ask(node, ["end", endpoint["job"]])
+        _ask(node, ["end", endpoint.job])
         raise
     from toolkit.lease.static import MISSING
 
-    said = f"lease {name}: {what} {until(endpoint['deadline'])} for {user} on {client}"
-    words = "\n".join([f"{said}: toolkit run --static {name} -- …", *([rounding] if rounding else []), MISSING])
-    data = {"lease": name, "server": server, "what": what, "client": client, "user": user, "note": rounding or None}
-    return Granted(data, endpoint["deadline"], words)
+    line = f"lease {name}: {grant.what} {until(endpoint.deadline)} for {user} on {client}: toolkit run --static {name}"
+    words = "\n".join([f"{line} -- …", *([grant.rounding] if grant.rounding else []), MISSING])
+    data = {"lease": name, "server": server, "what": grant.what, "client": client, "user": user,
+            "note": grant.rounding or None}  # fmt: skip
+    return Granted(data, endpoint.deadline, words)
 
 
-def listed(inventory: Path | None, server: str) -> list[dict[str, Any]]:
+def listed(inventory: Path | None, server: str) -> list[StaticLease]:
     """Static leases of a server."""
-    found: list[dict[str, Any]] = _ask(_node(inventory, server), ["list"])
-    return found
+    return read_leases(_ask(_node(inventory, server), ["list"]))
 
 
 def release(inventory: Path | None, server: str, name: str) -> str:
@@ -115,7 +109,7 @@ def release(inventory: Path | None, server: str, name: str) -> str:
     if not re.fullmatch(r"s\d{1,6}", short):
         raise LeaseError(f"{name}: static leases have names like {server}-s1")
     node, full = _node(inventory, server), f"{server}-{short}"
-    host = next((row["host"] for row in _ask(node, ["list"]) if row["lease"] == short), "")
+    host = next((one.host for one in read_leases(_ask(node, ["list"])) if one.lease == short), "")
     _ask(node, ["end", short])
     try:
         _ssh(_node(inventory, host), f"sudo -n rm -f {FOLDER}/{full}.json")
@@ -124,18 +118,17 @@ def release(inventory: Path | None, server: str, name: str) -> str:
     return f"lease {full}: released"
 
 
-def endpoint_text(name: str) -> str:
+def read_endpoint(name: str) -> LeaseEndpoint:
     """What the administrator put on this machine for its user."""
     if not re.fullmatch(r"[A-Za-z0-9.-]{1,80}", name):
         raise LeaseError(f"--static {name}: not the name of a static lease")
     path = Path(FOLDER) / f"{name}.json"
     try:
-        text = path.read_text()
-        until = json.loads(text)["deadline"]
-        if until is not None and until < time.time():
-            raise LeaseError(f"--static {name}: its time is over")
-        return text
+        endpoint = parse(path.read_text(), str(path))
     except FileNotFoundError:
         raise LeaseError(f"--static {name}: there is no such lease on this machine") from None
     except PermissionError:
         raise LeaseError(f"--static {name}: it is another user's") from None
+    if endpoint.deadline is not None and endpoint.deadline < time.time():
+        raise LeaseError(f"--static {name}: its time is over")
+    return endpoint

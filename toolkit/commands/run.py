@@ -17,9 +17,9 @@ import click
 
 from toolkit.command_class import command
 from toolkit.commands.lease_shared import make_request, omit, request_options, say
-from toolkit.commands.lease_static import endpoint_text
+from toolkit.commands.lease_static import read_endpoint
 from toolkit.exits import epilogue
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, endpoint, engines, images, pool, running, step
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, engines, images, pool, running, step
 from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.on_server import part_refusal
@@ -65,7 +65,7 @@ def place(
 ) -> tuple[Literal["client", "server"], str]:
     """Where the program runs, and for `auto` the line that says so. LeaseError where it can run nowhere."""
     if where == "client":
-        refuse_without_runtime(engines.installed(host.engine_dir)["engine"], program, driver_api)
+        refuse_without_runtime(engines.installed(host.engine_dir).engine, program, driver_api)
         return "client", ""
     against = on_server(host, whole, count, memory)
     if where == "server":
@@ -73,7 +73,7 @@ def place(
             raise LeaseError(f"--where server: {against}")
         return "server", ""
     try:
-        engine = engines.installed(host.engine_dir)["engine"]
+        engine = engines.installed(host.engine_dir).engine
     except LeaseError as fault:
         why = str(fault)
     else:
@@ -265,7 +265,7 @@ def run(
     for option, given_it in there_alone.items():
         if given_it:
             raise LeaseError(f"{option} is for programs on the server, and this one runs here")
-    elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
+    elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir).engine)
     if elsewhere is not None:
         given = dict[str, object](
             {"--time": seconds, "--class": gpu_class, "--apart": apart, "--lease": lease, "--static": static}
@@ -280,7 +280,7 @@ def run(
     if container is None:
         running.find_program(program)
     if static is not None:
-        sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say, chosen))
+        sys.exit(running.start_and_wait(host, program, [read_endpoint(static)], say, chosen))
     ready()
     if lease is not None:
         sys.exit(running.run_on(host, lease, program, say, chosen))

@@ -9,7 +9,6 @@ gone. The reason is left in $RUNTIME_DIRECTORY/reason for whoever cleans up.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import selectors
@@ -20,11 +19,11 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError, wire
 from toolkit.lease.bounded import Bounded
-from toolkit.lease.engines import LeasedGpu, Start, load
+from toolkit.lease.engines import load
+from toolkit.lease.instance_record import Instance, parse_instance
 from toolkit.lease.sockets import listeners
 from toolkit.lease.unit import HOME, home_environment
 from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
@@ -91,12 +90,11 @@ class Expiry:
 class Agent:
     """One lease's instance."""
 
-    def __init__(self, instance: dict[str, Any], token: str, runtime: Path, token_file: Path) -> None:
+    def __init__(self, instance: Instance, token: str, runtime: Path, token_file: Path) -> None:
         """Nothing is started yet."""
         self.instance, self.token, self.runtime = instance, token, runtime
-        self._deadline_file = Path(instance["deadline_file"])
-        deadline = wire.parse_deadline(self._deadline_file.read_text())
-        self.expiry = Expiry(instance["mode"], deadline, instance["grace_s"], instance["first_s"])
+        deadline = wire.parse_deadline(instance.deadline_file.read_text())
+        self.expiry = Expiry(instance.mode, deadline, instance.grace_s, instance.first_s)
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
         #: Of those that have shown nothing yet, by address, the oldest first; and those that have knocked.
@@ -107,18 +105,7 @@ class Agent:
         self.ending: Ending | None = None
         #: Whether the owner was told that the lease is idle, which may be over.
         self.told_idle = False
-        self._start = Start(
-            engine_dir=Path(instance["engine_dir"]),
-            release=instance["release"],
-            address=instance["address"],
-            port=instance["port"],
-            port_file=runtime / "port",
-            token_file=token_file,
-            clients=tuple(instance["clients"]),
-            devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
-            mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
-            transport=instance.get("transport", "tcp"),
-        )
+        self._start = instance.start(runtime / "port", token_file)
         self.engine: subprocess.Popen[bytes] | None = None
 
     def stop(self, *_signal: object) -> None:
@@ -128,9 +115,9 @@ class Agent:
 
     def start_engine(self) -> None:
         """Start the engine's server, if there is one, and wait until it listens. LeaseError when it does not."""
-        if self.instance.get("where") == "server":
+        if self.instance.native:
             return
-        command = load(self.instance["engine"]).command(self._start)
+        command = load(self.instance.engine).command(self._start)
         environment = {
             "PATH": "/usr/bin:/bin",
             "LC_ALL": "C.UTF-8",
@@ -157,7 +144,7 @@ class Agent:
         """The unit's own home; in a unit that was started without one, the folder that goes with it."""
         if not Path(HOME).is_dir():
             return {"HOME": str(self.runtime)}
-        return home_environment(int(self.instance["memory_bytes"]))
+        return home_environment(self.instance.memory_bytes)
 
     def _listens(self) -> bool:
         """Whether the engine has its port, and not somebody else, who would be shown the lease's token."""
@@ -165,7 +152,7 @@ class Agent:
 
     def listen(self) -> None:
         """Open the port for the owner."""
-        server = socket.create_server((self.instance["address"], self.instance["agent_port"]), backlog=BACKLOG)
+        server = socket.create_server((self.instance.address, self.instance.agent_port), backlog=BACKLOG)
         server.setblocking(False)
         self.selector.register(server, selectors.EVENT_READ, self._accept)
 
@@ -283,7 +270,7 @@ class Agent:
     def _read_deadline(self) -> None:
         """The deadline as root last wrote it: an extension, or an early end, reaches the lease this way."""
         try:
-            deadline = wire.parse_deadline(self._deadline_file.read_text())
+            deadline = wire.parse_deadline(self.instance.deadline_file.read_text())
         except (OSError, ValueError, TypeError):
             return  # what was known stays in force
         before, self.expiry.deadline = self.expiry.deadline, deadline
@@ -337,8 +324,13 @@ def main() -> int:
     """Run as systemd starts it. Exit code 0 when the lease ended as leases do, 1 when it failed."""
     credentials, runtime = Path(os.environ["CREDENTIALS_DIRECTORY"]), Path(os.environ["RUNTIME_DIRECTORY"])
     token_file = credentials / "token"
-    instance = json.loads((credentials / "instance").read_text())
-    agent = Agent(instance, token_file.read_text().strip(), runtime, token_file)
+    try:
+        instance = parse_instance((credentials / "instance").read_text(), "the lease's instance")
+        agent = Agent(instance, token_file.read_text().strip(), runtime, token_file)
+    except (LeaseError, OSError, ValueError) as fault:
+        (runtime / "reason").write_text(f"{fault}\n")
+        print(fault, file=sys.stderr)
+        return 1
     signal.signal(signal.SIGTERM, agent.stop)
     try:
         agent.start_engine()

@@ -179,7 +179,7 @@ def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], serve
     an engine is needed and none is installed here."""
     if request.where == "server":
         return min((int(n.memory_mib * MEMORY_SHARE) // n.gpus for n in _large(request, nodes)), default=0)
-    stated = load(installed(host.engine_dir)["engine"]).HOST_MEMORY_MIB
+    stated = load(installed(host.engine_dir).engine).HOST_MEMORY_MIB
     needs = []
     for name in [node.name for node in nodes]:
         server = servers.get(name, {})

@@ -27,13 +27,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError, container_limits
+from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fence import DEV
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.images import CONTENT
 from toolkit.lease.instance import known, lives
+from toolkit.lease.instance_record import Instance
 
 LABEL = "elastic-ai-lease"
 #: Of the lease's folder: that it may have containers. Docker is asked about them only then.
@@ -119,10 +120,10 @@ def names(image: str) -> list[str]:
     return [*found, f"{CONTENT}@sha256:{hashlib.sha256(json.dumps(met, sort_keys=True).encode()).hexdigest()}"]
 
 
-def lease_of(host: Host, job: str, caller: int) -> dict[str, Any]:
+def lease_of(host: Host, job: str, caller: int) -> Instance:
     """The caller's lease with a program on this server. LeaseError where that job is none."""
-    instance = known(host).get(job, {}) if job.isdigit() else {}
-    if not instance or instance.get("owner_uid") != caller or instance.get("where") != "server":
+    instance = known(host).get(job) if job.isdigit() else None
+    if instance is None or instance.owner_uid != caller or not instance.native:
         raise LeaseError(f"job {job[:20]} is no lease of yours with a program on this server")
     return instance
 
@@ -172,24 +173,24 @@ def emulated_words() -> tuple[list[str], dict[str, str]]:
     return words, {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
 
 
-def gpu_words(devices: Sequence[Mapping[str, Any]], dev: Path = DEV) -> tuple[list[str], dict[str, str]]:
+def gpu_words(devices: Sequence[LeasedGpu], dev: Path = DEV) -> tuple[list[str], dict[str, str]]:
     """docker's options for exactly these GPUs or MIG instances, and variables.
 
     Real ones by their CDI names (nvidia-ctk), which bring the driver's libraries; over the device files that Docker
     would make with root's rights the server's own are mounted, whose access lists let the owner in.
     """
-    if any(device["emulated"] for device in devices):
+    if any(device.emulated for device in devices):
         return emulated_words()
     if not any(path.exists() for path in SPECIFICATIONS):
         raise LeaseError("has no CDI specification of its GPUs (nvidia-ctk; playbooks/containers.yml), or no Docker 25")
-    words = [f"--device=nvidia.com/gpu={device['uuid']}" for device in devices]
-    paths = [dev / "nvidiactl", *(dev / f"nvidia{index}" for index in sorted({d["index"] for d in devices}))]
-    paths += [Path(path) for device in devices for path in device["device_files"]]
+    words = [f"--device=nvidia.com/gpu={device.uuid}" for device in devices]
+    paths = [dev / "nvidiactl", *(dev / f"nvidia{index}" for index in sorted({device.index for device in devices}))]
+    paths += [Path(path) for device in devices for path in device.device_files]
     return [*words, *(f"--volume={path}:{path}" for path in paths)], {}
 
 
 def command(
-    instance: Mapping[str, Any],
+    instance: Instance,
     user: pwd.struct_passwd,
     groups: Sequence[int],
     image: str,
@@ -205,8 +206,8 @@ def command(
     mount: where root has mounted the folder, and its name; None for /, which is the image's. limits: docker's options
     that hold it to its lease (module container_limits).
     """
-    gpus, variables = gpu_words(instance["devices"])
-    words = ["docker", "create", "--rm", f"--label={LABEL}={instance['job']}", "--pull=never", "--init"]
+    gpus, variables = gpu_words(instance.devices)
+    words = ["docker", "create", "--rm", f"--label={LABEL}={instance.job}", "--pull=never", "--init"]
     words += ["--interactive", *(["--tty"] if tty else [])]
     words += [f"--user={user.pw_uid}:{user.pw_gid}", *(f"--group-add={group}" for group in groups)]
     words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--restart=no"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from toolkit.lease import LeaseError
+from toolkit.lease.instance_record import Instance
 
 #: Processes and threads for each GPU of the lease.
 TASKS = 4096
@@ -26,11 +26,11 @@ def slice_of(job: str) -> str:
     return f"elastic_ai_lease-{job}.slice"
 
 
-def _memory_mib(instance: Mapping[str, Any], cpus: int) -> int:
+def _memory_mib(instance: Instance, cpus: int) -> int:
     """The job's memory; where Slurm told none, the share of the server's that its processors are."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB
     share = whole * cpus // max(os.cpu_count() or 1, 1)
-    return int(instance.get("job_memory_mib") or 0) or max(share, 64)
+    return instance.job_memory_mib or max(share, 64)
 
 
 def _systemctl(*words: str) -> bool:
@@ -53,17 +53,17 @@ def _together(job: str, memory_mib: int, tasks: int, cpus: int, docker: Docker) 
     return [f"--cgroup-parent={name}"]
 
 
-def words(instance: Mapping[str, Any], docker: Docker) -> tuple[list[str], dict[str, str]]:
+def words(instance: Instance, docker: Docker) -> tuple[list[str], dict[str, str]]:
     """docker's options, and variables for the driver. Who asks from outside of the lease's job has no more of them than
     the job."""
     here = sorted(os.sched_getaffinity(0))
-    cpus = min(int(instance.get("job_cpus") or len(here)), os.cpu_count() or 1)
-    memory_mib, tasks = _memory_mib(instance, cpus), TASKS * max(len(instance["devices"]), 1)
+    cpus = min(instance.job_cpus or len(here), os.cpu_count() or 1)
+    memory_mib, tasks = _memory_mib(instance, cpus), TASKS * len(instance.devices)
     found = [f"--memory={memory_mib}m", f"--memory-swap={memory_mib}m", f"--pids-limit={tasks}", f"--cpus={cpus}"]
     found += [f"--cpuset-cpus={','.join(map(str, here))}"] if len(here) <= cpus else []
     cache_mib = min(memory_mib // CACHE_PART, MOST_CACHE_MIB)
     found += ["--ulimit=core=0", f"--tmpfs={CACHE}:rw,nosuid,nodev,size={cache_mib}m,mode=1777"]
-    found += _together(instance["job"], memory_mib, tasks, cpus, docker)
+    found += _together(instance.job, memory_mib, tasks, cpus, docker)
     return found, {"CUDA_CACHE_PATH": f"{CACHE}/ComputeCache", "CUDA_CACHE_MAXSIZE": str(cache_mib * MIB * 3 // 4)}
 
 

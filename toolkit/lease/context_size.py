@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.lease import LeaseError, nvml
@@ -91,7 +92,7 @@ def context_of(gpu: nvml.Gpu, part: str, limit_mib: int, contexts: dict[str, int
     return size
 
 
-def memory_notes(devices: list[LeasedGpu]) -> list[str]:
+def memory_notes(devices: Sequence[LeasedGpu]) -> list[str]:
     """What the owner of parts ought to know of their memory."""
     sizes = sorted({device.context_bytes for device in devices} - {0})
     if not sizes:

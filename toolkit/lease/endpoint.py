@@ -7,13 +7,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from toolkit.lease import RUN_DIR, Exit, LeaseError
-from toolkit.lease.engines import Server, installed, refuse_open
+from toolkit.lease.engines import LeasedGpu, Server, installed, refuse_open
+from toolkit.lease.fields import Fields, Unreadable
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import ENDPOINT, Instance
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, SlurmJob
 from toolkit.lease.text import several
@@ -34,7 +36,10 @@ print(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
 
 @dataclass(frozen=True)
 class LeaseEndpoint:
-    """One server of a lease. deadline: seconds since the epoch, None where only Slurm's patience ends it."""
+    """One server of a lease, as a file on it tells the lease's owner. deadline: seconds since the epoch, None where
+    only Slurm's patience ends it. where: where its program runs: on its client, by an engine, or on this server itself.
+    transport: what carries the bytes between its program and the engine. knock: whether its agent wants to hear first
+    who comes (wire.knock)."""
 
     lease: int
     job: str
@@ -49,14 +54,66 @@ class LeaseEndpoint:
     deadline: float | None
     heartbeat_s: float
     grace_s: float
-    devices: tuple[dict[str, Any], ...]
+    devices: tuple[LeasedGpu, ...]
     notes: tuple[str, ...]
-    #: Where its program runs: on its client, by an engine, or on this server itself.
-    where: str = "client"
-    #: What carries the bytes between its program and the engine.
+    where: Literal["client", "server"] = "client"
     transport: str = "tcp"
-    #: Whether its agent wants to hear first who comes (wire.knock); those of older releases do not.
-    knock: bool = False
+    knock: bool = True
+
+    @classmethod
+    def of(cls, instance: Instance, token: str, node: str) -> LeaseEndpoint:
+        """What the owner of an instance gets to know."""
+        return cls(
+            lease=instance.lease,
+            job=instance.job,
+            node=node,
+            address=instance.address,
+            port=instance.port,
+            agent_port=instance.agent_port,
+            token=token,
+            engine=instance.engine,
+            release=instance.release,
+            mode=instance.mode,
+            deadline=instance.deadline,
+            heartbeat_s=instance.heartbeat_s,
+            grace_s=instance.grace_s,
+            devices=instance.devices,
+            notes=instance.notes,
+            where=instance.where,
+            transport=instance.transport,
+        )
+
+    @classmethod
+    def read(cls, fields: Fields) -> LeaseEndpoint:
+        """As it stands in a document; Unreadable where it is none."""
+        found = cls(
+            lease=fields.number("lease"),
+            job=fields.text("job", r"s?[0-9]{1,10}"),
+            node=fields.text("node", r"[^\s\x00-\x1f\x7f]{1,255}"),
+            address=fields.address("address"),
+            port=fields.number("port", least=1, most=65535),
+            agent_port=fields.number("agent_port", least=1, most=65535),
+            token=fields.secret("token", r"[A-Za-z0-9_-]{16,128}"),
+            engine=fields.text("engine"),
+            release=fields.text("release"),
+            mode=fields.text("mode", "run|hold"),
+            deadline=fields.seconds_or_none("deadline"),
+            heartbeat_s=fields.seconds("heartbeat_s"),
+            grace_s=fields.seconds("grace_s"),
+            devices=tuple(map(LeasedGpu.read, fields.each("devices"))),
+            notes=fields.texts("notes"),
+            where="server" if fields.text("where", "client|server") == "server" else "client",
+            transport=fields.text("transport", "tcp|verbs"),
+            knock=fields.flag("knock"),
+        )
+        fields.end()
+        if not found.devices:
+            fields.refuse("devices", "is empty")
+        return found
+
+    def text(self) -> str:
+        """The file's content."""
+        return json.dumps(asdict(self))
 
     @property
     def server(self) -> Server:
@@ -66,7 +123,28 @@ class LeaseEndpoint:
     @property
     def emulated(self) -> bool:
         """Whether any device is emulated."""
-        return any(device["emulated"] for device in self.devices)
+        return any(device.emulated for device in self.devices)
+
+
+@dataclass(frozen=True)
+class NoEndpoint:
+    """What the owner reads in place of an endpoint: why the lease did not start. again: whether another server may
+    start it."""
+
+    error: str
+    node: str
+    again: bool = False
+
+    @classmethod
+    def read(cls, fields: Fields) -> NoEndpoint:
+        """As it stands in a document; Unreadable where it is none."""
+        found = cls(fields.text("error", r"(?s:.*)"), fields.text("node"), fields.flag("again"))
+        fields.end()
+        return found
+
+    def text(self) -> str:
+        """The file's content."""
+        return json.dumps(asdict(self))
 
 
 def gpus_text(endpoints: Sequence[LeaseEndpoint]) -> str:
@@ -75,10 +153,10 @@ def gpus_text(endpoints: Sequence[LeaseEndpoint]) -> str:
     cut). An engine may show its programs the size of the whole GPU."""
     gpus = [
         {
-            "uuid": device["uuid"],
-            "emulated": device["emulated"],
-            "memory_bytes": (device["limit_mib"] or device["memory_mib"]) << 20,
-            "context_bytes": device["context_bytes"],
+            "uuid": device.uuid,
+            "emulated": device.emulated,
+            "memory_bytes": device.usable_mib << 20,
+            "context_bytes": device.context_bytes,
         }
         for endpoint in endpoints
         for device in endpoint.devices
@@ -90,23 +168,22 @@ class NotStarted(LeaseError):
     """The server could not start the lease, and asking Slurm again may lead elsewhere."""
 
 
-def parse(text: str) -> LeaseEndpoint:
+def parse(text: str, what: str = "the server's endpoint file") -> LeaseEndpoint:
     """The endpoint in a server's file; LeaseError with the server's reason when the lease could not start."""
     try:
-        data = json.loads(text)
-        if "error" in data:
-            kind = NotStarted if data.get("again") else LeaseError
-            raise kind(f"{data.get('node', 'the server')}: {data['error']}", Exit.RETRY)
-        return LeaseEndpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
-        raise LeaseError(
-            f"the server's endpoint file cannot be read ({fault}): other release of the toolkit?"
-        ) from None
+        fields = Fields.of(text, what)
+        if not fields.has("error"):
+            return LeaseEndpoint.read(fields)
+        refused = NoEndpoint.read(fields)
+    except Unreadable as fault:
+        raise LeaseError(f"the server's endpoint cannot be read: {fault}") from None
+    kind = NotStarted if refused.again else LeaseError
+    raise kind(f"{refused.node}: {refused.error}", Exit.RETRY)
 
 
 def fetch(host: Host, job: SlurmJob, node: str) -> LeaseEndpoint:
     """The endpoint of a running job on one of its servers, read there by a step of the job, so as its owner."""
-    path = str(RUN_DIR / str(job.id) / "endpoint.json")
+    path = str(RUN_DIR / str(job.id) / ENDPOINT)
     until = host.clock.monotonic() + APPEARS_S
     while True:
         try:
@@ -135,10 +212,10 @@ def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
         raise LeaseError(f"lease {endpoints[0].lease} is one program's on the server itself, and serves no other")
     here = installed(engine_dir)
     for endpoint in endpoints:
-        if (endpoint.engine, endpoint.release) != (here["engine"], here["release"]):
+        if (endpoint.engine, endpoint.release) != (here.engine, here.release):
             raise LeaseError(
                 f"{endpoint.node} serves release {endpoint.release} of the engine {endpoint.engine}, this machine has "
-                f"{here['release']} of {here['engine']}; run site.yml for both"
+                f"{here.release} of {here.engine}; run site.yml for both"
             )
 
 

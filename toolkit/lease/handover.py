@@ -33,19 +33,21 @@ NEEDED = re.compile(r"messagebus|dbus|polkitd|systemd-[a-z-]+")
 
 @dataclass(frozen=True)
 class Entitled:
-    """Who may have which GPU now: uids that may have all, uids by GPU and by file of an instance, leases by GPUs."""
+    """Who may have which GPU now: uids that may have all, uids by GPU and by file of an instance, GPUs by
+    lease (None: it cannot be told, so that none of its processes is ended)."""
 
     services: frozenset[int]
     users: Mapping[int, set[int]]
     files: Mapping[str, set[int]]
-    leases: Mapping[str, set[int]]
+    leases: Mapping[str, set[int] | None]
 
     def has(self, opener: Opener) -> bool:
         """Whether this process may have what it has."""
         process, index = opener.process, opener.index
         lease = lease_of(process.groups)
         if lease:
-            return lease in self.leases and (index is None or index in self.leases[lease])
+            own = self.leases.get(lease, set())
+            return lease in self.leases and (index is None or own is None or index in own)
         if process.uid in self.services or process.uid in self.files.get(opener.path, ()):
             return True
         if index is None:
@@ -79,11 +81,9 @@ def _members() -> list[int]:
 def entitled(host: Host, conf: ServerConf) -> Entitled:
     """As the records say now."""
     users, files = native_users(host)
-    leases = {
-        job: {int(device["index"]) for device in data.get("devices", [])}
-        for job, data in known(host).items()
-        if data  # also of one that is ending, beside others on a GPU: its own end sees to its processes
-    }
+    # Also of one that is ending, beside others on a GPU: its own end sees to its processes.
+    instances = known(host)
+    leases = {**{job: one.indices for job, one in instances.by_job.items()}, **dict.fromkeys(instances.lost)}
     services = {0, *service_uids(conf), *_members(), *_number(MPS_USER)}
     return Entitled(frozenset(services), users, files, leases)
 

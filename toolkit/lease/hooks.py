@@ -17,8 +17,10 @@ from subprocess import SubprocessError
 
 from toolkit.lease import LeaseError, container, handover, instance, native
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance_record import ENDING, ENDPOINT, is_static
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.journal import tell, tell_all
+from toolkit.lease.lease_job import LeaseJob
 from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -66,7 +68,7 @@ def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
     try:
         if held:
             with locked(host):
-                refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host))
+                refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host).certain())
     except AlreadyTaken as fault:
         tell(f"job {job.id}: {fault}")
         done = host.slurm.run(["scontrol", "requeue", str(job.id)])
@@ -80,13 +82,14 @@ def _start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     """The instance of a lease; where its program runs on this server, the owner may open its GPUs too."""
     native_lease = on_server(job)
     why = native.policy_refusal(job, conf) if native_lease else ""
+    lease_job = LeaseJob.of(job, conf.node)
     if why:
-        instance.refuse(host, str(job.id), job.uid, conf, why)
-    instance.start(host, job, conf)
+        instance.refuse(host, lease_job, conf, why)
+    instance.begin(host, lease_job, conf)
     left = native.grant_lease(host, job, conf) if native_lease else []
     if left:
         tell_all(f"job {job.id}: its owner may still open its GPUs", native.revoke(host, str(job.id)))
-        instance.refuse(host, str(job.id), job.uid, conf, f"{conf.node} cannot open its GPUs to you: {'; '.join(left)}")
+        instance.refuse(host, lease_job, conf, f"{conf.node} cannot open its GPUs to you: {'; '.join(left)}")
 
 
 def _clear(host: Host, conf: ServerConf, gpus: Collection[int], owners: Collection[int] = ()) -> list[str]:
@@ -150,9 +153,11 @@ def prolog(host: Host | None = None) -> int:
 def had(host: Host, job_ids: Sequence[str]) -> tuple[set[int], set[int]]:
     """GPUs that jobs had here, as leases or natively, and whose they were."""
     gpus, owners = native.had(host, job_ids)
-    for data in (instance.known(host).get(job_id, {}) for job_id in job_ids):
-        gpus |= {int(device["index"]) for device in data.get("devices", [])}
-        owners |= {int(data["owner_uid"])} if "owner_uid" in data else set()
+    instances = instance.known(host)
+    for one in (instances.get(job_id) for job_id in job_ids):
+        if one is not None:
+            gpus |= one.indices
+            owners.add(one.owner_uid)
     return gpus, owners
 
 
@@ -207,17 +212,16 @@ def stopped(host: Host | None = None) -> int:
     host = host or this_host()
     job_id = sys.argv[1]
     folder = host.run_dir / job_id
-    if not folder.exists() or (folder / instance.ENDING).exists():
+    if not folder.exists() or (folder / ENDING).exists():
         return 0
     if len(sys.argv) == 3:
-        give_back(host, job_id, int(instance.known(host).get(job_id, {}).get("lease", job_id)), sys.argv[2])
+        give_back(host, job_id, instance.lease_number(host, job_id), sys.argv[2])
         return 0
-    data = instance.known(host).get(job_id, {})
-    if not (folder / instance.ENDPOINT).exists():
+    if not (folder / ENDPOINT).exists():
         return 0  # it never came up: the Prolog is still there and says so itself
     why = host.systemd.reason_left(job_id) or f"the server's unit ended ({os.environ.get('SERVICE_RESULT', 'unknown')})"
-    tell(f"lease {data.get('lease', job_id)}: {why}")
-    if job_id.startswith("s"):
+    tell(f"lease {instance.lease_number(host, job_id)}: {why}")
+    if is_static(job_id):
         return 0  # without Slurm; the sweep takes it away
     # From outside the unit: its own control group may reach nobody but the client, and is about to go.
     host.systemd.run_apart(f"elastic-ai-lease-return-{job_id}", [str(PROGRAMS / "stopped"), job_id, why])

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any, Protocol
+from typing import Protocol
 
 from toolkit.lease import (
     ENGINE_DIR,
@@ -30,6 +30,7 @@ from toolkit.lease import (
     unit,
 )
 from toolkit.lease import users as users_module
+from toolkit.lease.instance_record import Instance
 from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
 
@@ -96,7 +97,7 @@ class Firewall(Protocol):
 class Systemd(Protocol):
     """The units of leases (module unit)."""
 
-    def start(self, instance: dict[str, Any], folder: Path) -> None:
+    def start(self, instance: Instance, folder: Path) -> None:
         """Start a lease's unit and wait until its engine listens; UnitFailed when it does not."""
 
     def stop(self, job: str) -> None:

@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError
+from toolkit.lease.fields import Fields, Unreadable
 from toolkit.lease.host import Host
-from toolkit.lease.instance import DEADLINE, known, write_deadline
+from toolkit.lease.instance import known, write_deadline
+from toolkit.lease.instance_record import DEADLINE, Instance
 from toolkit.lease.turns import locked
 from toolkit.lease.wire import Deadline, EndCode, parse_deadline
 
@@ -45,29 +46,28 @@ def _write(folder: Path, idle: Idle) -> None:
 def _read(folder: Path, now: float) -> Idle:
     """What was kept; of a lease that is looked at for the first time, that its time runs from now."""
     try:
-        return Idle(**json.loads((folder / FILE).read_text()))
-    except (OSError, ValueError, TypeError):
+        fields = Fields.in_file(folder / FILE)
+        return Idle(fields.seconds("since"), fields.seconds("cpu_s"), fields.flag("told"))
+    except (FileNotFoundError, Unreadable):
         return Idle(now)
 
 
-def _busy(data: Mapping[str, Any], percent: Mapping[str, int | None]) -> bool | None:
+def _busy(instance: Instance, percent: Mapping[str, int | None]) -> bool | None:
     """Whether NVML says that a GPU which the lease has whole works now; None where it does not say. Of parts it
     says nothing: a neighbour's work is the same figure."""
-    whole = [d for d in data["devices"] if d["shards"] == d["of"] and not d["gpu_uuid"]]
-    seen = [percent.get(device["uuid"]) for device in whole]
+    whole = [device for device in instance.devices if device.whole and not device.mig]
+    seen = [percent.get(device.uuid) for device in whole]
     if any(seen):
         return True
-    return False if None not in seen and len(whole) == len(data["devices"]) else None
+    return False if None not in seen and len(whole) == len(instance.devices) else None
 
 
-def _used(
-    host: Host, job_id: str, data: Mapping[str, Any], idle: Idle, percent: Mapping[str, int | None]
-) -> tuple[bool, float]:
+def _used(host: Host, instance: Instance, idle: Idle, percent: Mapping[str, int | None]) -> tuple[bool, float]:
     """Whether the job's GPUs were used since the last sweep (or that cannot be told), and the engine's time."""
-    busy = _busy(data, percent)
-    if data.get("where") == "server":  # its program is no process of the unit
+    busy = _busy(instance, percent)
+    if instance.native:  # its program is no process of the unit
         return busy is not False, 0.0
-    cpu_s = host.systemd.engine_cpu_s(job_id)
+    cpu_s = host.systemd.engine_cpu_s(instance.job)
     return cpu_s is None or busy is True or cpu_s - idle.cpu_s > LEAST_CPU_S, cpu_s or 0.0
 
 
@@ -84,7 +84,7 @@ def look(host: Host) -> dict[str, str]:
     idleness, and end those that are due. What was done, by job. The jobs of one lease here count as one: it is idle
     where all of them are."""
     now = host.clock.monotonic()
-    limited = {job_id: data for job_id, data in known(host).items() if data.get("idle_s") is not None}
+    limited = {job_id: (one, one.idle_s) for job_id, one in known(host).by_job.items() if one.idle_s is not None}
     if not limited:
         return {}
     try:
@@ -92,14 +92,14 @@ def look(host: Host) -> dict[str, str]:
     except LeaseError:
         percent = {}
     kept = {job_id: _read(host.run_dir / job_id, now) for job_id in limited}
-    seen = {job_id: _used(host, job_id, data, kept[job_id], percent) for job_id, data in limited.items()}
-    in_use = {limited[job_id]["lease"] for job_id, (used, _) in seen.items() if used}
+    seen = {job_id: _used(host, one, kept[job_id], percent) for job_id, (one, _limit_s) in limited.items()}
+    in_use = {limited[job_id][0].lease for job_id, (used, _) in seen.items() if used}
     done = {}
     with locked(host):
-        for job_id, data in limited.items():
-            cpu_s = seen[job_id][1] if data["lease"] in in_use else None
+        for job_id, (one, limit_s) in limited.items():
+            cpu_s = seen[job_id][1] if one.lease in in_use else None
             try:
-                words = _one(host, job_id, kept[job_id], data["idle_s"], now, cpu_s)
+                words = _one(host, job_id, kept[job_id], limit_s, now, cpu_s)
             except (OSError, ValueError) as fault:  # its Epilog was here meanwhile
                 words = "" if isinstance(fault, FileNotFoundError) else f"idleness cannot be measured: {fault}"
             if words:

@@ -5,24 +5,38 @@ Everything of a lease lies in one folder, one unit and two ports, so that its en
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import shutil
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from toolkit.lease import JOB_NAME, LeaseError, age, mig
 from toolkit.lease.context_size import context_of, memory_notes
-from toolkit.lease.engines import LeasedGpu, Start, installed, load, refuse_transport
+from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint
+from toolkit.lease.engines import Installed, LeasedGpu, installed, load, refuse_transport
 from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.gone import kept_uids, verify_gone
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import (
+    DEADLINE,
+    ENDING,
+    ENDPOINT,
+    INSTANCE,
+    TOKEN,
+    UIDS,
+    Instance,
+    Instances,
+    read_instance,
+    read_instances,
+    write_file,
+)
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.journal import tell_all
+from toolkit.lease.lease_job import LeaseJob
 from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
 from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
@@ -42,10 +56,8 @@ AGENT_TASKS = 512
 TRIES = 3
 #: Beside the folders of instances, and none of them: what a context takes of each GPU, as measured.
 CONTEXTS = ".contexts.json"
-#: Files in an instance's folder.
-ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
-#: Under which uids its unit ran, written when its end begins.
-UIDS = "uids"
+#: Where an adapter is asked what it can do, before its unit has these files.
+_NO_FILE = Path("/nonexistent")
 
 
 class NothingGiven(LeaseError):
@@ -57,19 +69,23 @@ def is_lease(job: SlurmJob) -> bool:
     return job.name == JOB_NAME and is_lease_comment(job.comment)
 
 
-def known(host: Host) -> dict[str, dict[str, Any]]:
-    """Instances on this server by job; {} for a folder whose instance cannot be read."""
-    found = {}
-    for folder in (path for path in host.run_dir.glob("*") if path.is_dir()):
-        try:
-            found[folder.name] = json.loads((folder / INSTANCE).read_text())
-        except (OSError, ValueError):
-            found[folder.name] = {}
-    return found
+def known(host: Host) -> Instances:
+    """The leases on this server."""
+    return read_instances(host.run_dir)
+
+
+def lease_number(host: Host, job_id: str) -> int:
+    """By which its owner knows the lease of a job; the job's own number where its record does not say it."""
+    instance = known(host).get(job_id)
+    return int(job_id.lstrip("s")) if instance is None else instance.lease
 
 
 def devices_of(
-    host: Host, held: list[Held], conf: ServerConf, lower_mib: int, others: dict[str, dict[str, Any]] | None = None
+    host: Host,
+    held: Sequence[Held],
+    conf: ServerConf,
+    lower_mib: int,
+    others: Mapping[str, Instance] | None = None,
 ) -> list[LeasedGpu]:
     """The GPUs that Slurm gave, by UUID, with the memory that each part comes to; for a lease beside `others` the MIG
     instances where these hold parts, and what contexts take; for a native job (None) neither."""
@@ -79,7 +95,7 @@ def devices_of(
     of = conf.shards_per_gpu or 1
     contexts = cache(lambda: host.gpus.contexts(host.run_dir / CONTEXTS))  # asked only where memory is cut
     devices: list[LeasedGpu] = []
-    taken = {device["uuid"] for other in (others or {}).values() for device in other.get("devices", [])}
+    taken = {device.uuid for other in (others or {}).values() for device in other.devices}
     for part in held:
         gpu = gpus.get(part.index)
         if gpu is None:
@@ -108,20 +124,8 @@ def close_ports(host: Host, conf: ServerConf, anew: bool = False) -> None:
         if not anew and host.firewall.loaded():
             return
         host.firewall.load(*conf.ports)
-        for data in known(host).values():
-            if "port" in data:
-                host.firewall.admit(data["clients"], (data["port"], data["agent_port"]))
-
-
-def _write(path: Path, text: str, mode: int, uid: int = 0) -> None:
-    """Replace a file whole; nobody sees it half written or with other rights."""
-    scratch = path.with_name(f".{path.name}")
-    scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
-        handle.write(text)
-        os.fchown(handle.fileno(), uid, -1)
-        os.fchmod(handle.fileno(), mode)
-    scratch.replace(path)
+        for one in known(host).by_job.values():
+            host.firewall.admit(one.clients, one.ports)
 
 
 def deadline_of(host: Host, request: JobComment, end: float | None) -> float | None:
@@ -157,132 +161,88 @@ def clients_of(host: Host, request: JobComment, conf: ServerConf) -> list[str]:
     return clients
 
 
-def _idle_notes(instance: dict[str, Any]) -> list[str]:
+def _idle_notes(limit_s: float | None) -> list[str]:
     """Told at the start, because nobody may be there to hear it later."""
-    limit = instance["idle_s"]
-    return (
-        [] if limit is None else [f"it is taken back when its GPUs were not used for {number_of(limit / 60, 'minute')}"]
-    )
+    if limit_s is None:
+        return []
+    return [f"it is taken back when its GPUs were not used for {number_of(limit_s / 60, 'minute')}"]
 
 
-def describe(
-    host: Host,
-    job_id: str,
-    lease: int,
-    uid: int,
-    request: JobComment,
-    held: list[Held],
-    end: float | None,
-    slurm_end: float | None,
-    memory_mib: int | None,
-    conf: ServerConf,
-    account: str = "",
-    cpus: int = 0,
-) -> dict[str, Any]:
-    """The instance as data, under the lock; LeaseError when this server cannot give it."""
+def _mps_pipe(conf: ServerConf, devices: Sequence[LeasedGpu]) -> Path | None:
+    """Where MPS holds an engine's parts; LeaseError where it should and does not run."""
+    if conf.enforcement != "mps" or all(device.whole for device in devices):
+        return None
+    pipe = Path(conf.mps_pipe)
+    if not pipe.is_dir():
+        raise LeaseError(f"{conf.node} cannot hold a part of a GPU: no MPS daemon runs ({pipe} is not there)")
+    return pipe
+
+
+def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -> Instance:
+    """The instance that a job gets, under the lock; LeaseError when this server cannot give it."""
     native = request.where == "server"
-    engine = {"engine": "", "release": ""} if native else installed(conf.engine_dir)
-    others = {key: value for key, value in known(host).items() if key != job_id}
+    engine = Installed("", "") if native else installed(conf.engine_dir)
+    others = known(host).certain(but=job.job)
     if not native:
-        refuse_transport(engine["engine"], conf.transport)
-    devices = devices_of(host, held, conf, 0 if native else request.memory_mib, others)
-    native_notes = notes_on_devices(devices, conf, account) if native else []
+        refuse_transport(engine.engine, conf.transport)
+    devices = devices_of(host, job.held, conf, 0 if native else request.memory_mib, others)
+    native_notes = notes_on_devices(devices, conf, job.account) if native else []
     refuse_overlap(devices, others, native_wholes(host))
     port, agent_port, ended = free_ports(host, conf, others)
     tell_all("ports of leases", ended)
-    parts = any(not device.whole for device in devices)
-    mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts and not native else None
-    if mps is not None and not mps.is_dir():
-        raise LeaseError(f"{conf.node} cannot hold a part of a GPU: no MPS daemon runs ({mps} is not there)")
-    folder = host.run_dir / job_id
-    instance = {
-        "job": job_id,
-        "lease": lease,
-        "owner_uid": uid,
-        "mode": request.mode,
-        "host": request.host,
-        "clients": clients_of(host, request, conf),
-        "address": conf.address,
-        "port": port,
-        "agent_port": agent_port,
-        "devices": [asdict(device) for device in devices],
-        "engine": engine["engine"],
-        "release": engine["release"],
-        "engine_dir": str(conf.engine_dir),
-        "mps_pipe": str(mps) if mps else "",
-        "transport": "tcp" if native else conf.transport,
-        "device_group": GROUP if conf.fence and not native else "",
-        "deadline": deadline_of(host, request, end),
-        "slurm_end": slurm_end,
-        "deadline_file": str(folder / DEADLINE),
-        "grace_s": conf.grace_s,
-        "heartbeat_s": conf.heartbeat_s,
-        "first_s": conf.first_s,
-        "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
-        "job_memory_mib": memory_mib or 0,
-        "job_cpus": cpus,
-        "tasks": AGENT_TASKS if native else load(engine["engine"]).TASKS,
-        "idle_s": conf.idle_limit_s(uid, account, [device.name for device in devices]),
-        "started": host.clock.time(),
-        "where": request.where,
-    }
-    if native:
-        sizes = notes_on_parts(host, devices, conf) if parts and not native_notes else []
-        return instance | {"notes": [*native_notes, *sizes, *_idle_notes(instance)]}
-    adapter, start = load(engine["engine"]), start_of(instance)
+    memory_mib = AGENT_MIB if native else _memory_mib(devices, conf, engine.engine, job.memory_mib)
+    instance = Instance(
+        job=job.job,
+        lease=job.lease,
+        owner_uid=job.uid,
+        mode=request.mode,
+        host=request.host,
+        clients=tuple(clients_of(host, request, conf)),
+        address=conf.address,
+        port=port,
+        agent_port=agent_port,
+        devices=tuple(devices),
+        engine=engine.engine,
+        release=engine.release,
+        engine_dir=conf.engine_dir,
+        mps_pipe=None if native else _mps_pipe(conf, devices),
+        transport="tcp" if native else conf.transport,
+        device_group=GROUP if conf.fence and not native else "",
+        deadline=deadline_of(host, request, job.until),
+        slurm_end=job.slurm_end,
+        deadline_file=host.run_dir / job.job / DEADLINE,
+        grace_s=conf.grace_s,
+        heartbeat_s=conf.heartbeat_s,
+        first_s=conf.first_s,
+        memory_bytes=memory_mib * MIB,
+        job_memory_mib=job.memory_mib or 0,
+        job_cpus=job.cpus,
+        tasks=AGENT_TASKS if native else load(engine.engine).TASKS,
+        idle_s=conf.idle_limit_s(job.uid, job.account, [device.name for device in devices]),
+        started=host.clock.time(),
+        where=request.where,
+    )
+    return replace(instance, notes=(*_notes(host, instance, conf, native_notes), *_idle_notes(instance.idle_s)))
+
+
+def _notes(host: Host, instance: Instance, conf: ServerConf, native_notes: Sequence[str]) -> list[str]:
+    """What its owner ought to know; LeaseError where the engine cannot hold its parts. native_notes: how a part is held
+    of a program on this server itself, if in a way of its own."""
+    parts = any(not device.whole for device in instance.devices)
+    if instance.native:
+        return [*native_notes, *(notes_on_parts(host, instance.devices, conf) if parts and not native_notes else [])]
+    adapter, start = load(instance.engine), instance.start(_NO_FILE, _NO_FILE)
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
-    notes = [*adapter.notes(start), *memory_notes(devices), *(notes_on_parts(host, devices, conf) if parts else [])]
-    return instance | {"notes": [*notes, *_idle_notes(instance)]}
-
-
-def start_of(instance: dict[str, Any]) -> Start:
-    """What the engine's adapter is asked about."""
-    return Start(
-        engine_dir=Path(instance["engine_dir"]),
-        release=instance["release"],
-        address=instance["address"],
-        port=instance["port"],
-        port_file=Path("/nonexistent"),
-        token_file=Path("/nonexistent"),
-        clients=tuple(instance["clients"]),
-        devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
-        mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
-        transport=instance.get("transport", "tcp"),
-    )
-
-
-def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, Any]:
-    """What the owner gets to know."""
-    told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline", "notes", "where")
-    return {
-        **{key: instance[key] for key in told},
-        "transport": instance.get("transport", "tcp"),
-        "knock": True,
-        "node": node,
-        "token": token,
-        "heartbeat_s": instance["heartbeat_s"],
-        "grace_s": instance["grace_s"],
-        "devices": instance["devices"],
-    }
+    sizes = notes_on_parts(host, instance.devices, conf) if parts else []
+    return [*adapter.notes(start), *memory_notes(instance.devices), *sizes]
 
 
 def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     """Start the instance of a lease's job and publish its endpoint to the owner alone. On failure nothing stays but the
     endpoint file, which then holds the reason; LeaseError with that reason."""
-    job_id = str(job.id)
-    if job.problem:
-        refuse(host, job_id, job.uid, conf, job.problem)
-    if any(part.of for part in job.held):
-        refuse(
-            host, job_id, job.uid, conf, "a lease takes its parts of GPUs as shards, and this job has some by CUDA MPS"
-        )
-    held = [part for part in job.held if part.node == conf.node]
-    asked_mib = job.memory_mib or 0
-    # Its processors are shared among its servers as its GPUs are.
-    cpus = -(-(job.cpus or 0) * len(held) // max(len(job.held), 1))
-    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, asked_mib, job.account, cpus)
+    begin(host, LeaseJob.of(job, conf.node), conf)
 
 
 def _make(host: Host, folder: Path) -> None:
@@ -291,80 +251,77 @@ def _make(host: Host, folder: Path) -> None:
     age.born(host, folder)
 
 
-def refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
-    """Leave nothing of the instance but the reason, for its owner; LeaseError with it."""
-    folder = host.run_dir / job_id
-    end_instance(host, job_id)
+def refuse(host: Host, job: LeaseJob, conf: ServerConf, why: str, again: bool = False) -> NoReturn:
+    """Leave nothing of the instance but the reason, for its owner; LeaseError with it. again: whether another server
+    may start it."""
+    folder = host.run_dir / job.job
+    end_instance(host, job.job)
     _make(host, folder)
-    _write(folder / ENDPOINT, json.dumps({"error": words, "node": conf.node, "again": again}), 0o400, uid)
-    raise LeaseError(words) from None
+    write_file(folder / ENDPOINT, NoEndpoint(why, conf.node, again).text(), 0o400, job.uid)
+    raise LeaseError(why) from None
 
 
-def begin(
-    host: Host,
-    job_id: str,
-    lease: int,
-    uid: int,
-    comment: str,
-    held: list[Held],
-    conf: ServerConf,
-    end: float | None = None,
-    slurm_end: float | None = None,
-    memory_mib: int | None = None,
-    account: str = "",
-    cpus: int = 0,
-) -> None:
-    """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is.
-    memory_mib: host memory that its job asked for, None without a job. account: its owner's class of users. cpus: the
-    job's processors on this server, 0 where they are not known."""
-    folder = host.run_dir / job_id
+def begin(host: Host, job: LeaseJob, conf: ServerConf) -> None:
+    """As `start`, from what is known of the job."""
+    if job.problem:
+        refuse(host, job, conf, job.problem)
+    folder = host.run_dir / job.job
     try:
-        end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
-        request = parse_comment(comment)
+        end_instance(host, job.job)  # of a job of the same number, when Slurm's numbers began anew
+        request = parse_comment(job.comment)
         close_ports(host, conf)
         token = secrets.token_urlsafe(32)
         for attempt in range(TRIES):
             with locked(host):
-                instance = describe(
-                    host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf, account, cpus
-                )
+                instance = describe(host, job, request, conf)
                 _make(host, folder)
-                _write(folder / INSTANCE, json.dumps(instance), 0o400)
-                ports = (instance["port"], instance["agent_port"])
-                host.firewall.admit(instance["clients"], ports)
-            _write(folder / TOKEN, token + "\n", 0o400)
-            write_deadline(folder, due_at(host, instance["deadline"]))
+                instance.write(folder)
+                host.firewall.admit(instance.clients, instance.ports)
+            write_file(folder / TOKEN, token + "\n", 0o400)
+            write_deadline(folder, due_at(host, instance.deadline))
             try:
                 host.systemd.start(instance, folder)
                 break
             except UnitFailed:
-                stolen = taken_back(host, ports)
-                tell_all(f"lease {lease}", stolen)
+                stolen = taken_back(host, instance.ports)
+                tell_all(f"lease {job.lease}", stolen)
                 if not stolen or attempt == TRIES - 1:
                     raise
-                host.firewall.shut(ports)
-                host.systemd.stop(job_id)
-        _write(folder / ENDPOINT, json.dumps(endpoint_of(instance, token, conf.node)), 0o400, uid)
+                host.firewall.shut(instance.ports)
+                host.systemd.stop(job.job)
+        write_file(folder / ENDPOINT, LeaseEndpoint.of(instance, token, conf.node).text(), 0o400, job.uid)
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
-        words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
-        refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
+        words = "; ".join([words, *host.systemd.journal(job.job)]) if isinstance(fault, UnitFailed) else words
+        refuse(host, job, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
+
+
+def shut_strays(host: Host) -> list[str]:
+    """Close the ports that no lease has, under the lock; why not, where it cannot be told which these are."""
+    instances = known(host)
+    if instances.lost:
+        return []  # nothing is given out meanwhile either
+    ports = {port for one in instances.by_job.values() for port in one.ports}
+    try:
+        host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
+    except LeaseError as fault:
+        return [str(fault)]
+    return []
 
 
 def write_deadline(folder: Path, deadline: Deadline) -> None:
     """Tell the agent until when the lease is good, and why it ends then."""
-    _write(folder / DEADLINE, deadline.text(), 0o444)
+    write_file(folder / DEADLINE, deadline.text(), 0o444)
 
 
 def move_end(host: Host, job_id: str, slurm_end: float, deadline: Deadline) -> None:
     """Another end for a lease that is here; nothing where it has ended meanwhile."""
     folder = host.run_dir / job_id
     with locked(host):
-        data = known(host).get(job_id)
-        if data:
+        instance = read_instance(folder)
+        if instance is not None:
             write_deadline(folder, deadline)
-            data |= {"slurm_end": slurm_end, "deadline": deadline.until}
-            _write(folder / INSTANCE, json.dumps(data), 0o400)
+            replace(instance, slurm_end=slurm_end, deadline=deadline.until).write(folder)
 
 
 def close(host: Host, job_id: str) -> None:
@@ -383,7 +340,7 @@ def lives(host: Host, job_id: str) -> bool:
 def end_instance(host: Host, job_id: str) -> list[str]:
     """Take back everything of a lease on this server, and look whether it is gone; what is not, in words."""
     folder = host.run_dir / job_id
-    instance = known(host).get(job_id, {})
+    instance = known(host).get(job_id)
     ours = {pid: started(pid) for pid in host.systemd.pids(job_id)}
     if not folder.exists() and not ours and not host.systemd.active(job_id):
         return []
@@ -391,7 +348,7 @@ def end_instance(host: Host, job_id: str) -> list[str]:
     if folder.exists():
         (folder / ENDING).touch()
         uids = kept_uids(folder / UIDS, uids)
-    ports = [int(instance[key]) for key in ("port", "agent_port") if key in instance]
+    ports = list(instance.ports) if instance is not None else []
     left = []
     try:
         if ports and host.firewall.loaded():
@@ -403,7 +360,10 @@ def end_instance(host: Host, job_id: str) -> list[str]:
     left += verify_gone(host, job_id, ours, ports, uids)
     if not left:
         with locked(host):
+            lost = job_id in known(host).lost
             shutil.rmtree(folder, ignore_errors=True)
+            if lost:
+                left += shut_strays(host)
         if folder.exists():
             left.append(f"{folder} is still there")
     return left

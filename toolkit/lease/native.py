@@ -106,8 +106,8 @@ def grant_lease(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     """The owner of a lease whose program runs on the server itself may open its GPUs, which are whole, or its MIG
     instance. What could not be done, in words. Not among the wholes of native jobs: leases are counted as leases."""
     indices = sorted({part.index for part in job.held if part.node == conf.node})
-    devices = instances_of(host).get(str(job.id), {}).get("devices", [])
-    paths = [path for device in devices for path in device["device_files"]]
+    instance = instances_of(host).get(str(job.id))
+    paths = [path for device in (instance.devices if instance else ()) for path in device.device_files]
     return [] if job.uid == 0 else _let_in(host, job, indices, [], conf, paths)
 
 

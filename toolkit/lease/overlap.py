@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import Instance
 from validation.base.counting import number_of
 
 
@@ -17,13 +17,8 @@ class AlreadyTaken(LeaseError):
     """Slurm gave a GPU that is not free."""
 
 
-def gpu_of(device: dict[str, Any]) -> str:
-    """UUID of the GPU that a lease's device is, or is an instance of."""
-    return str(device.get("gpu_uuid") or device["uuid"])
-
-
 def refuse_overlap(
-    devices: list[LeasedGpu], others: dict[str, dict[str, Any]], native: Mapping[int, str] | None = None
+    devices: Sequence[LeasedGpu], others: Mapping[str, Instance], native: Mapping[int, str] | None = None
 ) -> None:
     """Slurm counts shares; this is the second look, so that a GPU is never given out twice. others: leases by job;
     native: jobs that are none and have a whole GPU, by its index. AlreadyTaken where it is."""
@@ -31,10 +26,10 @@ def refuse_overlap(
         if device.index in (native or {}):
             raise AlreadyTaken(f"GPU {device.index} is job {(native or {})[device.index]}'s, which is no lease")
         given = [
-            (job_id, other["shards"])
+            (job_id, other.shards)
             for job_id, instance in others.items()
-            for other in instance.get("devices", [])
-            if gpu_of(other) == (device.gpu_uuid or device.uuid)
+            for other in instance.devices
+            if other.gpu == device.gpu
         ]
         taken = sum(shards for _, shards in given)
         wanted = sum(one.shards for one in devices if one.index == device.index)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from toolkit.lease import LeaseError
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import Instance
 from toolkit.lease.processes import lease_of
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.sockets import Occupant
@@ -47,10 +47,10 @@ def _wait_free(host: Host, address: str, ports: Collection[int]) -> None:
         host.clock.sleep(0.05)
 
 
-def free_ports(host: Host, conf: ServerConf, others: Mapping[str, Mapping[str, Any]]) -> tuple[int, int, list[str]]:
+def free_ports(host: Host, conf: ServerConf, others: Mapping[str, Instance]) -> tuple[int, int, list[str]]:
     """Two ports that nobody has, and whose processes were ended for them, in words. LeaseError where there are none."""
     first, last = conf.ports
-    taken = {port for instance in others.values() for port in (instance.get("port"), instance.get("agent_port"))}
+    taken = {port for instance in others.values() for port in instance.ports}
     candidates = [port for port in range(first, last + 1) if port not in taken]
     told: list[str] = []
     found = _pick(host, conf.address, candidates)

@@ -143,7 +143,7 @@ def _of_server(
     world = sum(len(end.devices) for end in endpoints)
     address, port = first.address, mine.get("MASTER_PORT") or str(MEET_PORT + first.lease % MEET_PORTS)
     told = {
-        "CUDA_VISIBLE_DEVICES": ",".join(device["uuid"] for device in endpoint.devices),
+        "CUDA_VISIBLE_DEVICES": ",".join(device.uuid for device in endpoint.devices),
         "ELASTIC_AI_LEASE": str(endpoint.lease),
         "ELASTIC_AI_GPUS": gpus_text([endpoint]),
         "NODE_RANK": str(number),

@@ -66,7 +66,7 @@ def find_program(argv: Sequence[str]) -> str:
 
 def check_servers(host: Host, endpoints: int) -> None:
     """That the engine can join so many servers in one program."""
-    name = installed(host.engine_dir)["engine"]
+    name = installed(host.engine_dir).engine
     most = load(name).MAX_SERVERS
     if most is not None and endpoints > most:
         raise LeaseError(
@@ -226,9 +226,9 @@ def describe(endpoints: Sequence[LeaseEndpoint]) -> str:
 
     words = []
     for endpoint in endpoints:
-        where = where_text((endpoint.node, device["index"]) for device in endpoint.devices)
+        where = where_text((endpoint.node, device.index) for device in endpoint.devices)
         first = endpoint.devices[0]
-        part = "" if first["shards"] == first["of"] else f"{share_text(first['shards'], first['of'])} of "
+        part = "" if first.whole else f"{share_text(first.shards, first.of)} of "
         words.append(part + where)
     label = " (emulated devices: not a GPU's figures)" if any(e.emulated for e in endpoints) else ""
     return ", ".join(words) + label

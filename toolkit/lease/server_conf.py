@@ -79,12 +79,20 @@ def _native_jobs(value: object) -> tuple[str, ...] | None:
 def read_server_conf(path: Path) -> ServerConf:
     """The file's content; LeaseError when there is none."""
     try:
-        data = json.loads(path.read_text())
+        text = path.read_text()
     except FileNotFoundError:
         raise LeaseError(f"{path}: no such file: this server offers no leases (role remoting_server)") from None
     except ValueError as fault:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None
+    return parse_server_conf(text, str(path))
+
+
+def parse_server_conf(text: str, what: str) -> ServerConf:
+    """The same, of the file's text; what: for the error."""
     try:
+        data = json.loads(text)
+        if not isinstance(data, dict):
+            raise ValueError("no JSON object")
         first, last = data.pop("ports")
         shards = data.pop("shards_per_gpu", None)  # None: the inventory says nothing else
         return ServerConf(
@@ -96,4 +104,4 @@ def read_server_conf(path: Path) -> ServerConf:
             **data,
         )
     except (KeyError, TypeError, ValueError) as fault:
-        raise LeaseError(f"{path}: {fault}; run site.yml again") from None
+        raise LeaseError(f"{what}: {fault}; run site.yml again") from None

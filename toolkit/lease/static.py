@@ -5,20 +5,29 @@ No queue (what is not free is refused), no policies, no accounting, no preemptio
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError, handover, instance
+from toolkit.lease.endpoint import parse
 from toolkit.lease.fraction import parse_part, share_text
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance_record import ENDPOINT, Instance, is_static
 from toolkit.lease.job_comment import JobComment
 from toolkit.lease.journal import tell_all
-from toolkit.lease.overlap import gpu_of
+from toolkit.lease.lease_job import LeaseJob
 from toolkit.lease.pool import where_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
+from toolkit.lease.static_forms import (
+    StaticGrant,
+    StaticLease,
+    StaticWish,
+    leases_text,
+    parse_wish,
+    refusal_text,
+)
 from toolkit.lease.text import several
 from toolkit.lease.turns import turn
 
@@ -26,15 +35,13 @@ SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 
-def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[str, dict[str, Any]]) -> list[Held]:
+def choose(host: Host, count: int, shards: int, conf: ServerConf, given: Iterable[Instance]) -> list[Held]:
     """GPUs with so many shards free, the fullest first, so that whole ones stay whole; each of another GPU, because one
     instance shows a GPU to its program once."""
     of = conf.shards_per_gpu or 1
     free = {gpu.uuid: [of, gpu.index] for gpu in host.gpus.gpus()}
-    for data in known.values():
-        for device in data.get("devices", []):
-            if gpu_of(device) in free:
-                free[gpu_of(device)][0] -= device["shards"]
+    for device in (device for one in given for device in one.devices if device.gpu in free):
+        free[device.gpu][0] -= device.shards
     held: list[Held] = []
     for _ in range(count):
         fits = sorted(
@@ -57,47 +64,43 @@ def _clear(host: Host, conf: ServerConf, gpus: set[int]) -> None:
 
 def _end(host: Host, conf: ServerConf, name: str) -> None:
     """End an instance; LeaseError where something of it stays, or somebody keeps its GPUs."""
-    gpus = {int(device["index"]) for device in instance.known(host).get(name, {}).get("devices", [])}
+    one = instance.known(host).get(name)
     with turn(host, name):
         left = instance.end_instance(host, name)
     if left:
         raise LeaseError(f"{name}: not everything was removed: {'; '.join(left)}")
-    _clear(host, conf, gpus)
+    _clear(host, conf, one.indices if one is not None else set())
 
 
-def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
-    """Start an instance; its endpoint, with `what` it is and the `rounding` of a part that is no whole number of this
-    server's shards. LeaseError when it does not start, and then nothing stays."""
+def start(host: Host, wish: StaticWish, conf: ServerConf) -> StaticGrant:
+    """Start an instance. LeaseError when it does not start, and then nothing stays."""
     if SLURM_CONF.exists():
         raise LeaseError(f"{conf.node} is managed by Slurm, which would grant the same GPUs; omit --static")
-    known = instance.known(host)
-    number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
-    job_id = f"s{number}"
-    part, count = parse_part(str(wanted["part"]), conf.shards_per_gpu), int(wanted["count"])
-    what = f"{count} x {part.text} GPU"
-    comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", what, int(wanted["seconds"]))
-    held = choose(host, count, part.shards, conf, known)
+    instances = instance.known(host)
+    number = max([int(name[1:]) for name in filter(is_static, instances.jobs) if name[1:].isdigit()], default=0) + 1
+    part = parse_part(wish.part, conf.shards_per_gpu)
+    what = f"{wish.count} x {part.text} GPU"
+    comment = JobComment(wish.clients, wish.host, "hold", what, wish.seconds)
+    held = choose(host, wish.count, part.shards, conf, instances.certain().values())
+    job = LeaseJob(f"s{number}", number, 0, comment.text(), tuple(held))
     _clear(host, conf, {one.index for one in held})
     try:
-        with turn(host, job_id):
-            instance.begin(host, job_id, number, 0, comment.text(), held, conf)
+        with turn(host, job.job):
+            instance.begin(host, job, conf)
     except LeaseError:
-        instance.end_instance(host, job_id)
+        instance.end_instance(host, job.job)
         raise
-    told: dict[str, Any] = json.loads((host.run_dir / job_id / instance.ENDPOINT).read_text())
-    return told | {"what": what, "rounding": part.note}
+    return StaticGrant(parse((host.run_dir / job.job / ENDPOINT).read_text()), what, part.note)
 
 
-def listed(known: dict[str, dict[str, Any]], node: str) -> list[dict[str, Any]]:
+def listed(given: Iterable[Instance], node: str) -> list[StaticLease]:
     """Static leases on this server."""
     found = []
-    for name, data in sorted(known.items()):
-        if name.startswith("s") and data:
-            devices = data["devices"]
-            part = share_text(devices[0]["shards"], devices[0]["of"])
-            where = where_text((node, device["index"]) for device in devices)
-            found.append({"lease": name, "what": f"{len(devices)} x {part} GPU", "where": where,
-                          "host": data["host"], "until": data["deadline"]})  # fmt: skip
+    for one in sorted(given, key=lambda one: one.job):
+        if is_static(one.job):
+            part = share_text(one.devices[0].shards, one.devices[0].of)
+            where = where_text((node, device.index) for device in one.devices)
+            found.append(StaticLease(one.job, f"{len(one.devices)} x {part} GPU", where, one.host, one.deadline))
     return found
 
 
@@ -107,15 +110,15 @@ def main() -> int:
         host = this_host()
         conf = read_server_conf(host.server_conf)
         if sys.argv[1:2] == ["start"]:
-            print(json.dumps(start(host, json.load(sys.stdin), conf)))
+            print(start(host, parse_wish(sys.stdin.read()), conf).text())
         elif sys.argv[1:2] == ["list"]:
-            print(json.dumps(listed(instance.known(host), conf.node)))
+            print(leases_text(listed(instance.known(host).certain().values(), conf.node)))
         else:
             name = sys.argv[2]
-            if name not in instance.known(host) or not name.startswith("s"):
+            if name not in instance.known(host).jobs or not is_static(name):
                 raise LeaseError(f"{conf.node} has no static lease {name}")
             _end(host, conf, name)
             print("{}")
     except LeaseError as fault:
-        print(json.dumps({"error": str(fault)}))
+        print(refusal_text(str(fault)))
     return 0

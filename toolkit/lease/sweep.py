@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import JOB_NAME, LeaseError, age, container, idle, instance, native
 from toolkit.lease.hooks import freed, give_back, had, take_back
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance_record import Instance, is_static
 from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.journal import tell, tell_all
 from toolkit.lease.server_conf import read_server_conf
@@ -66,15 +66,15 @@ def _never_started(host: Host, node: str, known: Container[str]) -> list[str]:
     return [number for number, passed_s in age.seen_for_s(host, without).items() if passed_s > PROLOG_S]
 
 
-def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None:
+def _move_end(host: Host, job_id: str, one: Instance, end: float) -> None:
     """A lease whose end is another in Slurm's record; an earlier one has a reason, which Slurm is asked for."""
     until, code = end, EndCode.TIME
-    if end < data["slurm_end"]:
-        until = min(end, data["deadline"] or end)
+    if one.slurm_end is not None and end < one.slurm_end:
+        until = min(end, one.deadline or end)
         try:
             job = host.slurm.job(int(job_id))
         except LeaseError as fault:
-            tell(f"lease {data['lease']}: ends earlier, and Slurm does not say why ({fault}); asked again next time")
+            tell(f"lease {one.lease}: ends earlier, and Slurm does not say why ({fault}); asked again next time")
             return
         if job is not None and job.preempted:
             code = EndCode.PREEMPTED
@@ -82,21 +82,24 @@ def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None
             code = EndCode.ADMINISTRATOR
     instance.move_end(host, job_id, end, instance.due_at(host, until, code))
     why = "" if code is EndCode.TIME else f": {WORDS[code]}"
-    tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(until))}{why}")
+    tell(f"lease {one.lease}: goes on until {time.strftime('%F %T', time.localtime(until))}{why}")
 
 
 def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
-    data, age_s = instance.known(host).get(job_id, {}), age.age_s(host, folder)
+    instances, age_s = instance.known(host), age.age_s(host, folder)
     if not folder.exists():
         return  # its Epilog was here meanwhile
-    if not data:
+    one = instances.get(job_id)
+    if one is None and job_id not in instances.lost:
         if age_s > ERROR_READ_S:
             give_back(host, job_id, int(job_id), "it could not start")
         return
-    if end is not None and data.get("slurm_end") is not None and abs(end - data["slurm_end"]) > 1:
-        _move_end(host, job_id, data, end)
+    if one is None:
+        tell(f"job {job_id}: its lease goes on as it is, and nothing else is given out: {instances.lost[job_id]}")
+    elif end is not None and one.slurm_end is not None and abs(end - one.slurm_end) > 1:
+        _move_end(host, job_id, one, end)
     if age_s > ERROR_READ_S and not host.systemd.active(job_id):
-        give_back(host, job_id, int(data["lease"]), "its instance is gone")
+        give_back(host, job_id, one.lease if one else int(job_id), "its instance is gone")
 
 
 def _sweep_away(host: Host, job_id: str) -> list[str] | None:
@@ -146,22 +149,22 @@ def sweep(host: Host | None = None) -> int:
     instance.close_ports(host, conf)
     host.sockets.reserve(*conf.ports)
     tell_all("device files of GPUs", native.refresh(host, conf))
-    for job_id in [name for name in instance.known(host) if name.startswith("s")]:
+    for job_id in filter(is_static, instance.known(host).jobs):
         if age.age_s(host, host.run_dir / job_id) > ERROR_READ_S and not host.systemd.active(job_id):
             left = _sweep_away(host, job_id)
             if left is not None:
                 tell(f"static lease {job_id} is over: " + ("; ".join(left) or "gone"))
     # Before Slurm is asked: what starts after its answer is none of this sweep's business.
-    known, running, natives = instance.known(host), host.systemd.running(), native.records(host)
+    known, running, natives = instance.known(host).jobs, host.systemd.running(), native.records(host)
     jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
     for job_id, words in idle.look(host).items():
-        tell(f"lease {known.get(job_id, {}).get('lease', job_id)}: {words}")
+        tell(f"lease {instance.lease_number(host, job_id)}: {words}")
     failed = sum(_natives_over(host, job_id, natives[job_id]) for job_id in sorted(set(natives) - set(jobs)))
     for job_id in {*known, *running}:
         folder = host.run_dir / job_id
-        if job_id.startswith("s"):
+        if is_static(job_id):
             continue
         if job_id in jobs and folder.exists():
             _sweep_one(host, job_id, folder, jobs[job_id])
@@ -175,6 +178,5 @@ def sweep(host: Host | None = None) -> int:
         for job_id in _never_started(host, conf.node, known):
             give_back(host, job_id, int(job_id), "its server never started it")
     with locked(host):
-        ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}
-        host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
+        tell_all("ports of leases that are over", instance.shut_strays(host))
     return 1 if failed else 0

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from toolkit.lease import LeaseError
+from toolkit.lease.instance_record import INSTANCE, TOKEN, Instance
 from toolkit.lease.processes import groups_of, lease_of, numbers, read
 
 PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
@@ -87,14 +87,14 @@ def name_of(job: str) -> str:
     return f"elastic-ai-lease@{job}.service"
 
 
-def device_files(instance: dict[str, Any], dev: Path = Path("/dev")) -> list[str]:
+def device_files(instance: Instance, dev: Path = Path("/dev")) -> list[str]:
     """The driver's device files that the unit may open; none for emulated devices, nor where no engine runs in it."""
-    if instance.get("where") == "server":
+    if instance.native:
         return []
-    indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
+    indices = [device.index for device in instance.devices if not device.emulated]
     files = [f"{dev}/nvidiactl", f"{dev}/nvidia-uvm", *(f"{dev}/nvidia{i}" for i in indices)] if indices else []
-    files += [path for device in instance["devices"] for path in device["device_files"]]
-    return files + (rdma_files(dev) if instance.get("transport") == "verbs" else [])
+    files += [path for device in instance.devices for path in device.device_files]
+    return files + (rdma_files(dev) if instance.transport == "verbs" else [])
 
 
 def rdma_files(dev: Path = Path("/dev")) -> list[str]:
@@ -118,29 +118,29 @@ def require_files(files: Sequence[str]) -> None:
         raise LeaseError(f"{', '.join(missing)}: not there; nvidia-modprobe -c0 -u makes the driver's device files")
 
 
-def properties(instance: dict[str, Any], folder: Path) -> list[str]:
+def properties(instance: Instance, folder: Path) -> list[str]:
     """Everything that the unit is, beyond its command."""
-    job = instance["job"]
-    emulated = instance.get("where") != "server" and any(device["emulated"] for device in instance["devices"])
-    identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
+    job = instance.job
+    emulated = not instance.native and any(device.emulated for device in instance.devices)
+    identity = [f"User={MPS_USER}"] if instance.mps_pipe else ["DynamicUser=yes"]
     return [
-        f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",
+        f"Description=Lease {instance.lease} of uid {instance.owner_uid} (job {job})",
         *identity,
-        *([f"SupplementaryGroups={instance['device_group']}"] if instance["device_group"] else []),
+        *([f"SupplementaryGroups={instance.device_group}"] if instance.device_group else []),
         *_SANDBOX,
-        *([_APART] if instance["mps_pipe"] else []),
+        *([_APART] if instance.mps_pipe else []),
         "NotifyAccess=main",
-        f"MemoryMax={instance['memory_bytes']}",
-        f"TemporaryFileSystem={HOME}:size={home_bytes(instance['memory_bytes'])},mode=1777,nosuid,nodev",
-        f"TasksMax={instance['tasks']}",
-        f"LimitNOFILE={8 * int(instance['tasks'])}",
+        f"MemoryMax={instance.memory_bytes}",
+        f"TemporaryFileSystem={HOME}:size={home_bytes(instance.memory_bytes)},mode=1777,nosuid,nodev",
+        f"TasksMax={instance.tasks}",
+        f"LimitNOFILE={8 * instance.tasks}",
         f"RuntimeDirectory=elastic-ai-lease-{job}",
         "RuntimeDirectoryMode=0700",
-        f"LoadCredential=token:{folder}/token",
-        f"LoadCredential=instance:{folder}/instance.json",
-        *(f"IPAddressAllow={client}" for client in instance["clients"]),
+        f"LoadCredential=token:{folder / TOKEN}",
+        f"LoadCredential=instance:{folder / INSTANCE}",
+        *(f"IPAddressAllow={client}" for client in instance.clients),
         *(f"DeviceAllow={path} rw" for path in device_files(instance)),
-        *([f"LimitMEMLOCK={MEMLOCK}"] if instance.get("transport") == "verbs" else []),
+        *([f"LimitMEMLOCK={MEMLOCK}"] if instance.transport == "verbs" else []),
         *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if emulated else []),
         f"ExecStopPost=+{PROGRAMS}/stopped {job}",
     ]
@@ -157,10 +157,10 @@ def _systemctl(*args: str, timeout_s: float = 60) -> subprocess.CompletedProcess
     )
 
 
-def start(instance: dict[str, Any], folder: Path) -> None:
+def start(instance: Instance, folder: Path) -> None:
     """Start the unit and wait until its engine listens. LeaseError with the reason when it does not."""
     require_files(device_files(instance))
-    unit = name_of(instance["job"])
+    unit = name_of(instance.job)
     command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--service-type=notify"]
     command += [f"--property={value}" for value in properties(instance, folder)]
     try:

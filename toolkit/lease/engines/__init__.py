@@ -9,20 +9,23 @@ Where an engine's servers give out GPUs by themselves, a lease is not Slurm's: i
 from __future__ import annotations
 
 import importlib
-import json
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import Literal, Protocol, cast
 
 from toolkit.errors import or_nearest
 from toolkit.lease import LeaseError
+from toolkit.lease.fields import Fields, Unreadable
 from toolkit.lease.fraction import thread_percentage
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 """All adapters: every module of this folder is one."""
+#: UUIDs of GPUs and MIG instances, names of engines and of their releases, and device files of MIG instances.
+_UUID, _NAME = r"[A-Za-z0-9][A-Za-z0-9/_.:-]{0,127}", r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,127}"
+_INSTANCE_FILE = r"/[^\s\x00-\x1f\x7f]*/nvidia-cap[0-9]+"
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,37 @@ class LeasedGpu:
     context_bytes: int = 0
     gpu_uuid: str = ""
     device_files: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, fields: Fields) -> LeasedGpu:
+        """As it stands in a document; Unreadable where it is none."""
+        found = cls(
+            index=fields.number("index", most=1 << 16),
+            uuid=fields.text("uuid", _UUID),
+            name=fields.text("name"),
+            memory_mib=fields.number("memory_mib"),
+            shards=fields.number("shards", least=1),
+            of=fields.number("of", least=1),
+            limit_mib=fields.number_or_none("limit_mib"),
+            emulated=fields.flag("emulated"),
+            context_bytes=fields.number("context_bytes"),
+            gpu_uuid=fields.text("gpu_uuid", f"({_UUID})?"),
+            device_files=fields.texts("device_files", _INSTANCE_FILE),
+        )
+        fields.end()
+        if found.shards > found.of:
+            fields.refuse("shards", f"is {found.shards} of {found.of}")
+        return found
+
+    @property
+    def gpu(self) -> str:
+        """UUID of the GPU that it is, or is an instance of."""
+        return self.gpu_uuid or self.uuid
+
+    @property
+    def usable_mib(self) -> int:
+        """Memory that is the lease's."""
+        return self.limit_mib or self.memory_mib
 
     @property
     def mig(self) -> bool:
@@ -172,15 +206,23 @@ def refuse_transport(name: str, transport: str) -> None:
         raise LeaseError(f"{words}: set remoting_server_transport to one that it has, and run site.yml")
 
 
-def installed(engine_dir: Path) -> dict[str, Any]:
-    """engine.json of the engine that is installed here; LeaseError when there is none."""
+@dataclass(frozen=True)
+class Installed:
+    """The engine of a machine (engine.json)."""
+
+    engine: str
+    release: str
+
+
+def installed(engine_dir: Path) -> Installed:
+    """The engine that is installed here; LeaseError when there is none."""
     try:
-        data = json.loads((engine_dir / "engine.json").read_text())
-        return {key: str(data[key]) for key in ("engine", "release")}
+        fields = Fields.in_file(engine_dir / "engine.json")
+        return Installed(fields.text("engine", _NAME), fields.text("release", _NAME))
     except FileNotFoundError:
         words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
         raise LeaseError(words) from None
-    except (ValueError, KeyError, TypeError):
+    except Unreadable:
         raise LeaseError(f"{engine_dir}/engine.json has no engine and release; install it again") from None
 
 
