@@ -161,7 +161,7 @@ def _topics(ctx: click.Context) -> list[str]:
 #: "" stands for any command.
 TABLE: dict[tuple[str, str], tuple[Names, bool]] = {
     ("", "fabric"): (_fabrics, False),
-    ("", "fabric_name"): (_fabrics, True),
+    ("validate", "fabric"): (_fabrics, True),
     ("fabrics show", "name"): (_fabrics, False),
     ("", "profile"): (_profiles, False),
     ("profiles show", "name"): (_profiles, False),

@@ -11,9 +11,10 @@ import click
 
 from toolkit import acceptance, prepare_signing, rundir
 from toolkit.agreement import Agreement
-from toolkit.commands.validate_shared import Asked, interrupted, measure, measured
 from toolkit.inventory import Site
 from toolkit.loudness import progress
+from toolkit.validate.measuring import interrupted, measure, measured
+from toolkit.validate.planned import PlannedRun
 from validation.judging.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 from validation.model import Node, Topology, VerdictDoc
 from validation.model.load import load_json, read_source
@@ -24,7 +25,7 @@ from validation.run.runfiles import FABRIC, RunFiles
 from validation.signing import MANIFEST, is_signed
 
 
-def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> Asked:
+def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> PlannedRun:
     """What is measured: the accepted run's suites as far as a node can show them, over the same fabric, with its
     options. Refuses what cannot be planned, before anything is changed."""
     run = RunFiles(accepted)
@@ -39,13 +40,13 @@ def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Seq
     options = {key: value for key, value in run.info.options.items() if key in ("seconds", "latency_seconds", "quick")}
     plan = make_plan("plan", topology, loaded.fabric, criteria, suites or SUITES[:1], options)
     agreement = Agreement(None, "", (), {})
-    return Asked(inventory, topology, record, loaded, sources, agreement, None, plan, options)
+    return PlannedRun(inventory, topology, record, loaded, sources, agreement, None, plan, options)
 
 
-def measure_node(asked: Asked, runs_dir: Path, earlier: Path | None, begun: Callable[[Path], object]) -> Path:
+def measure_node(planned: PlannedRun, runs_dir: Path, earlier: Path | None, begun: Callable[[Path], object]) -> Path:
     """The judged run; one that was interrupted goes on. Ctrl-C ends the process, and what was measured is kept."""
     if earlier is None:
-        run_dir = measured(asked, runs_dir, begun)
+        run_dir = measured(planned, runs_dir, begun)
     else:
         run_dir = earlier
         if is_signed(run_dir):

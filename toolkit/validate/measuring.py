@@ -1,75 +1,37 @@
-"""What `toolkit validate` does for one fabric: a new run, measured; a verdict, reported and said."""
+"""One run is measured: a new one from its first document on, or what an old one lacks."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import click
 
 from toolkit import acceptance, rundir
 from toolkit.accepted import accepted_rates
-from toolkit.agreement import Agreement
-from toolkit.commands.options import details
 from toolkit.deploy.site_state import how_built
-from toolkit.ending import print_ending
 from toolkit.estimates import expected_s
 from toolkit.exits import Exit
-from toolkit.inventory_record import InventoryRecord
 from toolkit.looking_on import looking_on
 from toolkit.loudness import progress, progress_stream
 from toolkit.progress import ProgressLines, make_progress
 from toolkit.report_branding import take_branding
-from toolkit.slurm_job import SlurmJob
+from toolkit.validate.planned import PlannedRun
 from toolkit.working import working
 from validation.base.counting import be, number_of
 from validation.execute import Launcher
-from validation.model import Plan, RunInfo, Scalar, Topology, VerdictDoc
-from validation.model.load import Source
-from validation.rules.fabric import LoadedFabric
+from validation.model import Plan, RunInfo, Topology
 from validation.rules.release import release
-from validation.run.runfiles import FABRIC, PROFILE, RunFiles
+from validation.run.runfiles import FABRIC, PROFILE
 
 HERE = "here"
 """Takes the fabric's place in the name of a run of this machine by itself."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is to be validated over one fabric: read and found usable before any node is touched.
-
-    `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
-    `slurm`: the job in which it is measured, None for ssh.
-    """
-
-    inventory: Path | None
-    topology: Topology
-    record: InventoryRecord | None
-    loaded: LoadedFabric
-    sources: Sequence[Source]
-    agreement: Agreement
-    branding: Path | None
-    plan: Plan
-    options: dict[str, Scalar] = field(default_factory=dict)
-    slurm: SlurmJob | None = None
-
-    @property
-    def make(self) -> Callable[[str], Launcher] | None:
-        """What makes the launcher where it is not that over ssh."""
-        slurm = self.slurm
-        return None if slurm is None else lambda site: slurm.make(site, self.plan.estimated_s)
-
-    @property
-    def name(self) -> str:
-        """Of the fabric."""
-        return self.loaded.fabric.name
-
-
-def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lambda _: None) -> Path:
+def measured(asked: PlannedRun, runs_dir: Path, begun: Callable[[Path], object] = lambda _: None) -> Path:
     """Make a new run and measure it; the process ends where it is interrupted. `begun` is told the run's folder."""
     topology, fabric = asked.topology, asked.loaded.fabric
     built = None if asked.inventory is None else how_built(asked.inventory, topology)
@@ -108,7 +70,7 @@ def _where(inventory: Path | None) -> str:
     return "" if inventory is None else str(inventory)
 
 
-def _info(run_dir: Path, asked: Asked, plan: Plan) -> RunInfo:
+def _info(run_dir: Path, asked: PlannedRun, plan: Plan) -> RunInfo:
     loaded, agreement = asked.loaded, asked.agreement
     return RunInfo(
         run=run_dir.name,
@@ -165,34 +127,3 @@ def interrupted(run_dir: Path | None) -> None:
         )
         click.echo(f"continue with: {info.resume(str(run_dir))}", err=True)
     raise SystemExit(Exit.INTERRUPTED)
-
-
-def tell(
-    run: RunFiles,
-    verdict: VerdictDoc,
-    formats: tuple[str, ...],
-    told: Callable[[dict[str, object]], None] | None,
-    last: bool = True,
-) -> None:
-    """Report and print, or hand what would be printed to `told`. The PDF, which takes long, is written before the last
-    line, which is the exit code. `last`: the command ends with this verdict.
-    """
-    run_dir = run.folder
-    rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
-    quick = [name for name in formats if name != "pdf"]
-    with working("writing the report"):
-        written = acceptance.write_report(run, quick) if quick else None
-    report = written.paths.get("html") if written else None
-    if told is not None:
-        where = str(report) if report else None
-        told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
-    else:
-        print_ending(run, verdict, report, details())
-    left_out = list(written.left_out.values()) if written else []
-    if "pdf" in formats:
-        with working("writing report.pdf"):
-            left_out += acceptance.write_report(run, ("pdf",)).left_out.values()
-    for why in left_out:
-        click.echo(why, err=True)
-    if told is None and last:
-        click.echo(f"exit code {verdict.exit_code}")

@@ -3,34 +3,36 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.agreement import Agreement
-from toolkit.commands.validate_shared import Asked
 from toolkit.errors import UsageFault
 from toolkit.here import node_name, said, said_of_links, topology_here, with_engine
 from toolkit.loudness import progress
+from toolkit.validate.planned import PlannedRun
+from toolkit.validate.request import ThisMachine
 from validation.model import Scalar, Topology
 from validation.plan.suites import UNASKED, make_plan
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import no_fabric
 
 
-def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False, minutes: int | None = None) -> Asked:
+def plan_here(asked: ThisMachine) -> PlannedRun:
     """What is measured of this machine; says on stderr what it was found to be."""
     topology = topology_here()
     lines = said(topology)
-    if "remoting" in suites:
+    if "remoting" in asked.suites:
         topology = with_engine(topology)
         lines[-1:-1] = said_of_links(topology)
     for line in lines:
         progress(line)
     loaded, sources = no_fabric(), read_criteria()
-    options: dict[str, Scalar] = {name: 1 for name, given in (("quick", quick), ("anyway", anyway)) if given}
-    options |= {} if minutes is None else {"minutes": minutes}
-    plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), suites or UNASKED, options)
-    return Asked(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
+    options: dict[str, Scalar] = {
+        name: 1 for name, given in (("quick", asked.quick), ("anyway", asked.anyway)) if given
+    }
+    options |= {} if asked.minutes is None else {"minutes": asked.minutes}
+    plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), asked.suites or UNASKED, options)
+    return PlannedRun(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
 
 
 def refuse_elsewhere(topology: Topology, run_dir: Path) -> None:
