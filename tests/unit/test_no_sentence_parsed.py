@@ -192,15 +192,19 @@ def _name(node: ast.expr) -> str:
     if isinstance(node, ast.Call):
         called = node.func
         if isinstance(called, ast.Name):
-            return _name(node.args[0]) if called.id in ("str", "repr") and node.args else called.id
+            return _name(node.args[0]) if called.id in ("str", "repr") and node.args else _of_reader(called.id)
         if isinstance(called, ast.Attribute):
-            return _name(called.value) if AS_IT_IS.fullmatch(called.attr) else called.attr
+            return _name(called.value) if AS_IT_IS.fullmatch(called.attr) else _of_reader(called.attr)
     return ""
 
 
+def _of_reader(name: str) -> str:
+    """`read_text(...)`, `fields.text(key)`: what they answer is a document, or a field of one."""
+    return "" if name.strip("_") in ("text", "read_text") else name
+
+
 def _is_message(node: ast.expr) -> bool:
-    name = _name(node)
-    return MESSAGES.fullmatch(name) is not None and name not in ("_text", "read_text", "write_text")
+    return MESSAGES.fullmatch(_name(node)) is not None
 
 
 def _holds_message(node: ast.expr) -> bool:
@@ -331,6 +335,7 @@ def test_it_is_found(code: str) -> None:
         "text.split(',')",
         "(proc / 'stat').read_text().rpartition(')')",
         "judgement.reason_code == 'virtual'",
+        "fields.text('where') == 'server'",
         "why == ''",
         "key in words",
         "kind in ('no such kind', 'other')",
