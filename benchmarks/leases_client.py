@@ -176,19 +176,19 @@ def waits(clients: int, window_s: float) -> dict[str, Any]:
 
 def crowd(clients: int) -> None:
     """As the user who waits: the client's own code asks for a lease and waits for it, in so many threads."""
-    from toolkit.commands.lease_shared import make_request
     from toolkit.lease import ask, waiting
     from toolkit.lease.host import this_host
+    from toolkit.lease.lease_request import LeaseWish
 
     host = this_host()
-    request, parts = make_request(host, 1, None, None, None, "", None, "run")
+    submission = ask.against_pool(host, LeaseWish(), "run", print)
     told: set[int] = set()
 
     def one(lease: int) -> None:
-        waiting.wait(host, lease, request.text, lambda _words: told.add(lease))
+        waiting.wait(host, lease, submission.request.text, lambda _words: told.add(lease))
 
     with ThreadPoolExecutor(4) as few:
-        for lease in few.map(lambda _: ask.submit(host, request, parts), range(clients)):
+        for lease in few.map(lambda _: ask.submit(host, submission), range(clients)):
             threading.Thread(target=one, args=(lease,), daemon=True).start()
     end = time.monotonic() + 120
     while len(told) < clients and time.monotonic() < end:

@@ -238,7 +238,8 @@ def test_leases(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert answer("lease", "lease", "extend", "41", "--time", "1h") == shown
     monkeypatch.setattr(lease_command.manage, "release", lambda *_: None)
     assert answer("released-leases", "lease", "release", "41")["leases"][0]["state"] == "released"
-    monkeypatch.setattr(lease_command, "make_request", lambda *_: (SimpleNamespace(text="1 GPU"), []))
+    submission = SimpleNamespace(request=SimpleNamespace(text="1 GPU"))
+    monkeypatch.setattr(lease_command.ask, "against_pool", lambda *_: submission)
     monkeypatch.setattr(lease_command.ask, "submit", lambda *_: 41)
     assert answer("lease", "lease", "request", "--no-wait") == shown
 

@@ -20,6 +20,7 @@ from toolkit.lease.instance_record import Instance
 from toolkit.lease.nvml import Gpu
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
+from toolkit.lease.submission import Submission
 
 #: Under which uid the units of leases run.
 UNIT_UID = 64_000
@@ -45,7 +46,7 @@ class FakeSlurm:
     read: list[str] = field(default_factory=list)
     silent: bool = False
     commands: list[list[str]] = field(default_factory=list)
-    submitted: list[tuple[list[str], int]] = field(default_factory=list)
+    submitted: list[Submission] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     first_job: int = 41
 
@@ -72,8 +73,8 @@ class FakeSlurm:
     def job(self, number: int) -> SlurmJob | None:
         return next((j for j in self.job_parts(number) if j.id == number), None)
 
-    def submit(self, options: Sequence[str], parts: int) -> int:
-        self.submitted.append((list(options), parts))
+    def submit(self, submission: Submission) -> int:
+        self.submitted.append(submission)
         return self.first_job + len(self.submitted) - 1
 
     def cancel(self, lease: int) -> None:

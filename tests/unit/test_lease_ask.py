@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +18,14 @@ from toolkit.commands import lease_shared
 from toolkit.commands.lease import lease as lease_command
 from toolkit.commands.run import run
 from toolkit.lease import Exit, LeaseError, ask, endings, network, pool, running, slurm
-from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
-from toolkit.lease.job_comment import ended_text, parse_comment
+from toolkit.lease.job_comment import ended_text
+from toolkit.lease.lease_request import LeaseRequest, LeaseWish
+from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, SlurmJob, parse_nodes
+from toolkit.lease.submission import JobGpus, Submission
 from toolkit.lease.wire import WORDS, EndCode, Ending
 
 POOL = node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE")
@@ -33,9 +34,13 @@ CLIENTS = ("10.0.0.2",)
 ENDPOINT = lease_forms.endpoint(job="43", address="10.0.0.1", engine="x", release="r").text()  # fmt: skip
 
 
+def submission(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> Submission:
+    return ask.submission_of(request, NODES, NODES, pool.gpus_of(NODES, jobs or [], PoolFile()), CLIENTS)
+
+
 def gres(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> list[str]:
-    gpus = pool.gpus_of(NODES, jobs or [], {})
-    return [part[-1].removeprefix("--gres=") for part in ask.options(request, NODES, NODES, gpus, CLIENTS)]
+    asked = submission(request, jobs)
+    return [f"{asked.gpus.kind}:{asked.gpus.count}"] * asked.jobs
 
 
 def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
@@ -52,11 +57,32 @@ def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
 
 def test_the_job_says_what_was_asked_for_and_from_where() -> None:
     request = LeaseRequest(1, GpuPart(20, 140), ("gpu2",), "v100", 90, "hold")
-    (words,) = ask.options(request, NODES[1:], NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
-    comment = parse_comment(next(w for w in words if w.startswith("--comment=")).removeprefix("--comment="))
+    asked = ask.submission_of(request, NODES[1:], NODES, pool.gpus_of(NODES, [], PoolFile()), CLIENTS)
+    comment = asked.comment
     assert (comment.mode, comment.what, comment.ttl_s, comment.clients) == ("hold", "1/7 GPU", 90, CLIENTS)
-    assert comment.parts == 1
-    assert {"--time=2", "--partition=v100", "--exclude=gpu1", "--no-requeue", "--oversubscribe"} <= set(words)
+    assert (comment.parts, asked.jobs) == (1, 1)
+
+
+def test_the_command_line_of_a_lease_is_made_once_from_what_it_is() -> None:
+    """All of it, so that no change of it goes unseen."""
+    part = LeaseRequest(3, GpuPart(20, 140), ("gpu2",), "v100", 90, "hold", host_mib=512)
+    comment = (
+        '{"elastic-ai-lease":1,"clients":["10.0.0.2"],"host":"client1","mode":"hold","what":"3 x 1/7 GPU",'
+        '"ttl_s":90,"memory_mib":0,"parts":3,"where":"client"}'
+    )
+    always = ["--no-requeue", "--oversubscribe", "--chdir=/",
+              "--input=/dev/null", "--output=/dev/null", "--error=/dev/null"]  # fmt: skip
+    asked = Submission(part, JobGpus("shard", 20), 3, CLIENTS, "client1", ("gpu1", "gpu3"))
+    assert asked.options() == [
+        "--job-name=elastic-ai-lease", f"--comment={comment}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", *always,
+        "--time=2", "--partition=v100", "--exclude=gpu1,gpu3", "--mem=512", "--gres=shard:20", "--array=0-2",
+    ]  # fmt: skip
+    there = LeaseRequest(5, GpuPart(140, 140), where="server", servers_there=2, unequal=True, cpus_per_gpu=4)
+    words = Submission(there, JobGpus("gpu", 5, in_all=True), 1, CLIENTS, "client1").options()
+    assert [words[0], *words[2:]] == [
+        "--job-name=elastic-ai-lease", "--nodes=2", "--ntasks=2", "--cpus-per-gpu=4", *always,
+        "--mem-per-gpu=16", "--gpus=5",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -130,20 +156,20 @@ def test_a_controller_that_started_anew_is_not_taken_at_its_word() -> None:
     assert [node.awaited for node in parse_nodes(POOL)] == [False, False]
 
     class Anew(FakeSlurm):
-        def submit(self, options: Sequence[str], parts: int) -> int:
+        def submit(self, submission: Submission) -> int:
             if clock.now < 6:
                 raise SlurmError("Batch job submission failed: Requested node configuration is not available")
             self.node_text = POOL
             return 41
 
     clock = FakeClock()
-    request, parts = LeaseRequest(2, GpuPart(140, 140)), [["--mem=16", "--gres=gpu:2"]]
-    assert ask.submit(FakeHost(slurm=Anew(node_text=begins), clock=clock), request, parts) == 41
+    asked = submission(LeaseRequest(2, GpuPart(140, 140)))
+    assert ask.submit(FakeHost(slurm=Anew(node_text=begins), clock=clock), asked) == 41
     clock = FakeClock(now=5.5)  # it refuses, and has heard of the servers before it is asked for them
-    assert ask.submit(FakeHost(slurm=Anew(node_text=POOL), clock=clock), request, parts) == 41
+    assert ask.submit(FakeHost(slurm=Anew(node_text=POOL), clock=clock), asked) == 41
     clock = FakeClock()
     with pytest.raises(LeaseError, match="can ever give 2 GPUs"):
-        ask.submit(FakeHost(slurm=Anew(node_text=POOL), clock=clock), request, parts)
+        ask.submit(FakeHost(slurm=Anew(node_text=POOL), clock=clock), asked)
     assert clock.now <= 2
 
 
@@ -159,9 +185,7 @@ def test_a_wish_that_cannot_be_taken_back_now_is_said() -> None:
 
     told: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        ask.obtain(
-            FakeHost(slurm=Away()), LeaseRequest(1, GpuPart(140, 140)), [["--mem=16", "--gres=gpu:1"]], told.append
-        )
+        ask.obtain(FakeHost(slurm=Away()), submission(LeaseRequest(1, GpuPart(140, 140))), told.append)
     assert "later: toolkit lease release 41" in told[0]
 
 
@@ -171,13 +195,13 @@ def test_what_slurm_holds_back_is_asked_for_again_a_few_times() -> None:
         slurm_job(lease, state="PENDING", gres="", state_reason="JobHeldAdmin") for lease in range(41, 41 + ask.TRIES)
     ]
     host, told = FakeHost(slurm=FakeSlurm(said=[held[0], slurm_job(42), slurm_job(42)], files=[ENDPOINT])), list[str]()
-    wanted, parts = LeaseRequest(1, GpuPart(70, 140)), [[f"--comment={COMMENT}"]]
-    assert ask.obtain(host, wanted, parts, told.append)[0] == 42
+    asked = submission(LeaseRequest(1, GpuPart(70, 140)))
+    assert ask.obtain(host, asked, told.append)[0] == 42
     assert host.slurm.cancelled == [41]
     assert told == ["lease 41: Slurm holds it back (JobHeldAdmin); it is released and requested again"]
     host = FakeHost(slurm=FakeSlurm(said=held))
     with pytest.raises(LeaseError, match="holds it back"):
-        ask.obtain(host, wanted, parts, told.append)
+        ask.obtain(host, asked, told.append)
     assert len(host.slurm.cancelled) == ask.TRIES
 
 
@@ -187,19 +211,21 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     texts = [slurm_job(41), *two]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
-    wanted = LeaseRequest(2, GpuPart(140, 140), host_mib=512)
-    said = f"--comment={COMMENT}"
-    lease, endpoints = ask.obtain(host, wanted, [[said, "--mem=1024", "--gres=gpu:2"]], told.append)
+    asked = submission(LeaseRequest(2, GpuPart(140, 140), host_mib=512))
+    lease, endpoints = ask.obtain(host, asked, told.append)
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
-    of_two = f"--comment={replace(parse_comment(COMMENT), parts=2).text()}"
-    again = ([of_two, "--mem=512", "--gres=shard:140"], 2)
-    assert host.slurm.submitted == [([said, "--mem=1024", "--gres=gpu:2"], 1), again, again]
+    again = replace(asked, gpus=JobGpus("shard", 140), jobs=2)
+    assert host.slurm.submitted == [asked, again, again]
+    assert [one.options()[-3:] for one in (asked, again)] == [
+        ["--error=/dev/null", "--mem=1024", "--gres=gpu:2"], ["--mem=512", "--gres=shard:140", "--array=0-1"],
+    ]  # fmt: skip
+    assert [one.comment.parts for one in (asked, again)] == [1, 2]
     assert host.slurm.cancelled == [41, 42]
     assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is released and requested again")
     texts = [slurm_job(number) for number in range(41, 41 + ask.TRIES)]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused]))
     with pytest.raises(NotStarted):
-        ask.obtain(host, LeaseRequest(1, GpuPart(140, 140)), [["--mem=16", "--gres=shard:140"]], told.append)
+        ask.obtain(host, submission(LeaseRequest(1, GpuPart(140, 140))), told.append)
     assert len(host.slurm.cancelled) == ask.TRIES
 
 
@@ -287,54 +313,52 @@ def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
     host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
     host.serve()
     with pytest.raises(LeaseError, match="give one of them"):
-        lease_shared.make_request(host, 1, "0.5", 100, None, "", None, "run")
+        ask.against_pool(host, LeaseWish(part="0.5", memory_mib=100), "run", print)
     gpus = [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]
     host.pool_conf.write_text(json.dumps({"servers": {"gpu1": {"gpus": gpus, "address": "10.78.1.13"}}}))
     host.network.routes["10.78.1.13"] = "10.78.1.12"
-    request, parts = lease_shared.make_request(host, 1, None, 100, None, "", 7200, "run")
-    assert (request.part.shards, parts[0][-1], "--time=120" in parts[0]) == (55, "--gres=shard:55", True)
+    asked = ask.against_pool(host, LeaseWish(memory_mib=100, seconds=7200), "run", print)
+    assert (asked.request.part.shards, asked.gpus, "--time=120" in asked.options()) == (55, JobGpus("shard", 55), True)
     assert json.loads(COMMENT)["elastic-ai-lease"] == 1
 
 
 def test_parts_that_are_to_be_apart_are_one_job_on_a_server_for_each() -> None:
     halves = LeaseRequest(2, GpuPart(70, 140), apart=True)
-    (words,) = ask.options(halves, NODES, NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
-    assert {"--nodes=2", "--ntasks=2", "--gres=shard:70"} <= set(words)
+    asked = submission(halves)
+    assert asked.jobs == 1
+    assert {"--nodes=2", "--ntasks=2", "--gres=shard:70"} <= set(asked.options())
     ask.refuse_impossible(halves, NODES)
     with pytest.raises(LeaseError, match=r"3 parts need 3 servers, one each, and there are 2 \(gpu1, gpu2\)"):
         ask.refuse_impossible(replace(halves, count=3), NODES)
     for same in (replace(halves, count=1), replace(halves, part=GpuPart(140, 140)), replace(halves, apart=False)):
-        assert all("--nodes=1" in words for words in ask.options(same, NODES, NODES, [], CLIENTS))
+        assert submission(same).servers == 1
     on_two = {"gres": ("shard:v100:70(IDX:0)", "shard:v100:70(IDX:3)"), "node": "gpu[1-2]"}
     refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
     files: list[str | Exception] = [refused, ENDPOINT]
     host = FakeHost(slurm=FakeSlurm(said=[slurm_job(41, **on_two), slurm_job(42, **on_two)], files=files))
-    lease, endpoints = ask.obtain(host, halves, [words], lambda _words: None)
+    lease, endpoints = ask.obtain(host, asked, lambda _words: None)
     assert (lease, len(endpoints), host.slurm.read) == (42, 2, ["gpu1", "gpu1", "gpu2"])
-    assert [(words[-1], parts) for words, parts in host.slurm.submitted] == [("--gres=shard:70", 1)] * 2
+    assert host.slurm.submitted == [asked] * 2
 
 
 def test_a_job_asks_for_the_host_memory_that_its_devices_need_on_any_of_the_servers(tmp_path: Path) -> None:
     host = FakeHost(folder=tmp_path)
     half, whole = LeaseRequest(2, GpuPart(70, 140)), LeaseRequest(2, GpuPart(140, 140))
     with pytest.raises(LeaseError, match="no remoting engine"):
-        ask.host_mib(host, half, NODES, {})
+        ask.host_mib(host, half, NODES, PoolFile())
     host.serve()
-    emulated = {"index": 0, "memory_mib": 256, "emulated": True}
-    servers = {"gpu1": {"gpus": [emulated]}, "gpu2": {"gpus": [emulated | {"emulated": False}], "memory_mib": 600}}
+    gpu = ServerGpu(0, memory_mib=256, emulated=True)
+    others = PoolServer(gpus=(replace(gpu, emulated=False),), memory_mib=600)
+    servers = PoolFile({"gpu1": PoolServer(gpus=(gpu,)), "gpu2": others})
     assert [ask.host_mib(host, half, nodes, servers) for nodes in (NODES, NODES[:1], NODES[1:])] == [640, 640, 600]
     assert ask.host_mib(host, whole, NODES, servers) == 512 + 256
-    gpus = pool.gpus_of(NODES, [], {})
-
-    def words(request: LeaseRequest) -> list[list[str]]:
-        return [part[-2:] for part in ask.options(request, NODES, NODES, gpus, CLIENTS)]
-
-    assert words(replace(half, host_mib=640)) == [["--mem=640", "--gres=shard:70"]] * 2
-    assert words(replace(whole, host_mib=768)) == [["--mem=1536", "--gres=gpu:2"]]
+    assert {"--mem=640", "--gres=shard:70"} <= set(submission(replace(half, host_mib=640)).options())
+    assert {"--mem=1536", "--gres=gpu:2"} <= set(submission(replace(whole, host_mib=768)).options())
 
 
 def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> None:
-    servers = {"gpu1": {"address": "10.78.1.13"}, "gpu2": {"address": "10.79.1.14"}, "gpu3": {"problem": "no driver"}}
+    told = {"gpu1": PoolServer("10.78.1.13"), "gpu2": PoolServer("10.79.1.14"), "gpu3": PoolServer()}
+    servers = PoolFile(told)
     nodes = NODES + parse_nodes(node_text("gpu3"))
     host = FakeHost()
     with pytest.raises(LeaseError, match=r"no route to 10\.78\.1\.13, 10\.79\.1\.14"):
@@ -345,20 +369,20 @@ def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> Non
     assert ask.clients_for(host, nodes, servers) == ("10.78.1.12", "10.79.1.12")
     assert ask.clients_for(host, nodes[1:], servers) == ("10.79.1.12",)
     with pytest.raises(LeaseError, match=r"has no record .* run site\.yml"):
-        ask.clients_for(host, nodes, {"gpu3": {"problem": "no driver"}})
-    many = {f"gpu{i}": {"address": f"10.0.{i}.1"} for i in range(9)}
+        ask.clients_for(host, nodes, PoolFile({"gpu3": PoolServer()}))
+    many = {f"gpu{i}": PoolServer(f"10.0.{i}.1") for i in range(9)}
     host.network.routes |= {f"10.0.{i}.1": f"10.0.{i}.2" for i in range(9)}
     with pytest.raises(LeaseError, match="from 9 addresses; name some servers by -l"):
-        ask.clients_for(host, parse_nodes("".join(map(node_text, many))), many)
+        ask.clients_for(host, parse_nodes("".join(map(node_text, many))), PoolFile(many))
     assert [network.source_address(a) for a in ("127.0.0.1", "300.1.1.1")] == ["127.0.0.1", ""]
 
 
 def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
     host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
     with pytest.raises(LeaseError, match="-l names no server"):
-        lease_shared.make_request(host, 1, None, None, " ,", "", None, "run")
+        ask.against_pool(host, LeaseWish(servers=" ,"), "run", print)
     with pytest.raises(LeaseError, match=r"^--class 'v100\\n': not the name of a class"):  # one line
-        lease_shared.make_request(host, 1, None, None, None, "v100\n", None, "run")
+        ask.against_pool(host, LeaseWish(gpu_class="v100\n"), "run", print)
     runner = CliRunner()
     for command, words, said in (
         (run, "--lease 41 -n 2 --time 1h -- true", "--lease runs on what the lease has; omit -n, --time"),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +18,18 @@ from hypothesis import strategies as st
 from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
+from toolkit.commands import lease as lease_command
+from toolkit.commands import run
 from toolkit.lease import LeaseError, instance, sweep
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint, parse
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import MOST_BYTES, Fields
 from toolkit.lease.instance_record import INSTANCE, Instance, parse_instance, read_instance
 from toolkit.lease.job_comment import JobComment, parse_comment
+from toolkit.lease.keep_request import KeepRequest
+from toolkit.lease.lease_request import LeaseWish
+from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu, parse_pool, read_pool
+from toolkit.lease.run_request import RunRequest
 from toolkit.lease.static_forms import (
     StaticGrant,
     StaticLease,
@@ -171,6 +178,76 @@ def test_a_file_that_is_no_text_or_another_leases_is_refused(tmp_path: Path) -> 
     lease_forms.instance(job="41").write(folder)
     with pytest.raises(LeaseError, match=r"42/instance\.json is that of job 41"):
         read_instance(folder)
+
+
+def test_what_a_pool_is_known_as_is_read_at_one_place_whatever_release_wrote_it(tmp_path: Path) -> None:
+    """Of servers that the last run did not reach the file keeps what an earlier one found."""
+    assert read_pool(tmp_path / "pool.json") == PoolFile()
+    gpu = {"index": 0, "uuid": "GPU-0", "name": "V100", "memory_mib": 256, "emulated": True, "mig": None, "more": 1}
+    told = {"servers": {"gpu1": {"gpus": [gpu], "address": "10.0.0.1", "memory_mib": "600"}, "gpu2": {"problem": "no"}},
+            "native_jobs": ["research"]}  # fmt: skip
+    found = parse_pool(json.dumps(told), "pool.json")
+    assert found.server("gpu1") == PoolServer("10.0.0.1", 600, "", (ServerGpu(0, "V100", 256, True),))
+    assert (found.server("gpu2"), found.server("gpu3"), found.native_jobs) == (PoolServer(), PoolServer(), "classes")
+    for damaged in (
+        "", "[]", '{"servers": []}', '{"servers": {"gpu1": 1}}', '{"servers": {"gpu1": {"gpus": {}}}}',
+        '{"servers": {"gpu1": {"gpus": [{}]}}}', '{"servers": {"gpu1": {"address": 1}}}',
+        '{"servers": {"gpu1": {"memory_mib": "much"}}}', '{"servers": {"gpu1": {"memory_mib": -1}}}', "[" * 100_000,
+    ):  # fmt: skip
+        (tmp_path / "pool.json").write_text(damaged)
+        with pytest.raises(LeaseError, match=r"^\S+/pool\.json: .*; run site\.yml again$"):
+            read_pool(tmp_path / "pool.json")
+
+
+@pytest.mark.parametrize(
+    ("command", "form", "program"), [(run.run, RunRequest, ["true"]), (lease_command.request, KeepRequest, [])]
+)
+def test_a_command_has_the_options_of_its_request_and_no_others(
+    command: click.Command, form: type, program: list[str]
+) -> None:
+    options = command.make_context("it", program).params
+    wish = {field.name for field in dataclasses.fields(LeaseWish)}
+    assert set(options) == wish | {field.name for field in dataclasses.fields(form)} - {"wish"}
+    assert form.checked(**options).wish == LeaseWish()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"lease": 41, "wish": LeaseWish(2, seconds=60)}, "--lease runs on what the lease has; omit -n, --time"),
+        ({"lease": 41, "static": "gpu1-s1"}, "--lease runs on what the lease has; omit --static"),
+        ({"static": "gpu1-s1", "mpi": "pmix"}, "--static runs on what the lease has; omit --mpi"),
+        ({"lease": 41, "where": "server", "image": "a"}, "omit --where server, --image"),
+        ({"signal_name": "STOP"}, "--signal STOP: a program that is stopped cannot end"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused_outside_of_the_command(
+    options: dict[str, Any], words: str
+) -> None:
+    wish = dataclasses.asdict(options.pop("wish", LeaseWish()))
+    with pytest.raises(LeaseError, match=words):
+        RunRequest.checked(program=("true",), **wish, **options)
+
+
+def test_what_is_for_the_server_alone_is_refused_here() -> None:
+    RunRequest(("true",)).check_here()
+    for options in (
+        {"terminal": True},
+        {"folder": "/"},
+        {"sync": "."},
+        {"start": "gpu"},
+        {"label": True},
+        {"mpi": "a"},
+    ):
+        with pytest.raises(LeaseError, match="is for programs on the server, and this one runs here"):
+            RunRequest(("true",), **options).check_here()
+    for options, words in (
+        ({"sync": ".", "folder": "/"}, "both say where"),
+        ({"mpi": "a b"}, "--mpi a b: no kind of MPI"),
+        ({"mpi": "pmix", "image": "a"}, "does not reach Slurm's MPI"),
+    ):
+        with pytest.raises(LeaseError, match=words):
+            RunRequest(("true",), **options).how_there()
 
 
 def test_an_error_shows_no_token() -> None:

@@ -11,13 +11,15 @@ from tests.support import lease_forms
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import START, slurm_job
 from toolkit.lease import LeaseError, ask, running
-from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text
+from toolkit.lease.lease_request import LeaseRequest
 from toolkit.lease.slurm import SlurmError
+from toolkit.lease.submission import JobGpus, Submission
 
-ONE = LeaseRequest(1, GpuPart(140, 140))
+ONE = Submission(LeaseRequest(1, GpuPart(140, 140)), JobGpus("gpu", 1), 1, ("10.0.0.2",), "client1")
+TWO = Submission(LeaseRequest(2, GpuPart(70, 140)), JobGpus("shard", 70), 2, ("10.0.0.2",), "client1")
 
 
 def served(node: str, *notes: str) -> LeaseEndpoint:
@@ -37,7 +39,7 @@ def test_what_a_lease_is_not_stands_before_its_program_starts(monkeypatch: pytes
 
     monkeypatch.setattr(running, "start_and_wait", start)
     host = FakeHost()
-    assert running.run(host, LeaseRequest(2, GpuPart(70, 140)), [[], []], ["true"], told.append) == 3
+    assert running.run(host, TWO, ["true"], told.append) == 3
     assert told[1:] == [f"lease 41: {kernels}", f"lease 41: {part}", "the program starts"]
     assert host.slurm.cancelled == [41]
 
@@ -50,7 +52,7 @@ def test_a_lease_taken_for_another_before_its_program_started_is_asked_for_again
     endpoint = replace(served("gpu1"), lease=43, job="43").text()
     jobs = [slurm_job(41), taken, slurm_job(42, state="PREEMPTED"), slurm_job(43)]
     host, told = FakeHost(slurm=FakeSlurm(said=jobs, files=[COMPLETING, endpoint])), list[str]()
-    lease, _endpoints = ask.obtain(host, ONE, [["--mem=16", "--gres=gpu:1"]], told.append)
+    lease, _endpoints = ask.obtain(host, ONE, told.append)
     assert (lease, host.slurm.cancelled) == (43, [41, 42])
     why = "a job of higher priority needs its GPUs; it is released and requested again"
     assert told == [f"lease 41: {why}", f"lease 42: {why}"]
@@ -60,7 +62,7 @@ def test_what_ended_a_lease_before_its_program_started_is_said(monkeypatch: pyte
     ended = slurm_job(41, state="CANCELLED", admin_comment=ended_text("the administrator ended it"))
     host = FakeHost(slurm=FakeSlurm(said=[slurm_job(41), ended], files=[COMPLETING]))
     with pytest.raises(LeaseError, match="lease 41 has ended: the administrator ended it"):
-        ask.obtain(host, ONE, [["--mem=16", "--gres=gpu:1"]], print)
+        ask.obtain(host, ONE, print)
     monkeypatch.setattr(running.ask, "obtain", lambda *_: (41, [served("gpu1")]))
     for said, words in (
         (ended, "the administrator ended it"),
@@ -72,4 +74,4 @@ def test_what_ended_a_lease_before_its_program_started_is_said(monkeypatch: pyte
             running, "start_and_wait", lambda *_: (_ for _ in ()).throw(LeaseError("gpu1 does not answer"))
         )
         with pytest.raises(LeaseError, match=words):
-            running.run(host, ONE, [[]], ["true"], lambda _words: None)
+            running.run(host, ONE, ["true"], lambda _words: None)

@@ -11,10 +11,14 @@ from tests.support.lease_texts import COMMENT, FORMS, START, answer, jobs_of, no
 from toolkit.lease import Exit, LeaseError, ask, hooks, slurm
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import JobComment, parse_comment
+from toolkit.lease.lease_request import LeaseRequest
 from toolkit.lease.pool import gpus_of, where_text
+from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Held, expand_hosts, parse_gres, parse_nodes
+from toolkit.lease.submission import JobGpus, Submission
 
+ONE = Submission(LeaseRequest(1, GpuPart(140, 140)), JobGpus("shard", 140), 1, ("10.0.0.2",), "client1")
 RECORDED = Path(__file__).parents[1] / "data" / "lease"
 
 
@@ -138,12 +142,12 @@ def test_a_controller_that_starts_anew_is_asked_again_but_never_given_a_request_
     assert slurm.job(41) == jobs_of(slurm_job(41))[0]
     (tmp_path / "asked").unlink()
     squeue(tmp_path, monkeypatch, first.format("connect") + "echo 42", "sbatch")
-    assert slurm.submit(["--gres=shard:1"], 1) == 42
+    assert slurm.submit(ONE) == 42
     (tmp_path / "asked").unlink()
     squeue(tmp_path, monkeypatch, first.format("receive") + "echo 43", "sbatch")
     with pytest.raises(slurm.SlurmError) as unsure:
-        slurm.submit(["--gres=shard:1"], 1)
-    assert "it may have taken the request" in ask.explain(unsure.value, ask.LeaseRequest(1, GpuPart(140, 140)))
+        slurm.submit(ONE)
+    assert "it may have taken the request" in ask.explain(unsure.value, ONE.request)
 
 
 def test_slurm_22_05_answers_with_all_jobs_and_one_is_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +227,7 @@ def test_nodes_and_what_is_free() -> None:
     ]
     assert [n.serves for n in nodes] == [True, False]
     jobs = jobs_of(slurm_job() + slurm_job(43, name="train", comment=None, gres="gpu:v100:1(IDX:0)"))
-    gpus = gpus_of(nodes, jobs, {"gpu1": {"gpus": [{"index": 2, "name": "Emulated V100", "memory_mib": 256}]}})
+    gpus = gpus_of(nodes, jobs, PoolFile({"gpu1": PoolServer(gpus=(ServerGpu(2, "Emulated V100", 256),))}))
     assert [(g.index, g.free) for g in gpus if g.node == "gpu1"] == [(0, 0), (1, 140), (2, 70), (3, 140)]
     assert gpus[2].uses[0].is_lease
     assert not gpus[0].uses[0].is_lease
@@ -233,7 +237,7 @@ def test_nodes_and_what_is_free() -> None:
 
 def test_an_ended_job_holds_nothing() -> None:
     ended = jobs_of(slurm_job(state="COMPLETED"))
-    assert [g.free for g in gpus_of(parse_nodes(node_text()), ended, {})] == [140] * 4
+    assert [g.free for g in gpus_of(parse_nodes(node_text()), ended, PoolFile())] == [140] * 4
 
 
 def test_host_lists() -> None:

@@ -12,6 +12,8 @@ from tests.support import lease_forms
 from toolkit.commands import lease_static
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.endpoint import parse
+from toolkit.lease.keep_request import KeepRequest
+from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.static_forms import StaticGrant, StaticLease, StaticWish, leases_text, parse_wish
 
 
@@ -31,7 +33,9 @@ def test_the_server_counts_the_part_and_what_it_rounded_is_printed(monkeypatch: 
 
     monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: SimpleNamespace(name=name))
     monkeypatch.setattr(lease_static, "_ssh", ssh)
-    granted = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1)
+    granted = lease_static.request(
+        KeepRequest(LeaseWish(1, "1/3", seconds=1), static="gpu1", client="client1", user="alice")
+    )
     wish = parse_wish(sent[f"sudo -n {lease_static.PROGRAM} start"])
     assert wish == StaticWish(1, "1/3", ("10.0.0.2",), "client1", 1)
     lines = granted.words.splitlines()

@@ -6,25 +6,26 @@ import json
 import os
 import re
 import stat
-import sys
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from tests.support import lease_forms
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
-from toolkit.commands import lease_shared, run
-from toolkit.lease import LeaseError, ask, endpoint, hooks, native, step, unit
+from toolkit.commands import run
+from toolkit.lease import LeaseError, ask, endpoint, hooks, native, placement, step, unit
 from toolkit.lease.engines import NAMES, LeasedGpu, load
-from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.nvml import MigInstance
 from toolkit.lease.on_server import notes_on_devices, part_refusal, servers_for
+from toolkit.lease.pool_file import parse_pool
+from toolkit.lease.run_request import RunRequest
 from toolkit.lease.slurm import SlurmError
+from toolkit.lease.submission import JobGpus, Submission
 
 THERE = COMMENT[:-1] + ',"where":"server"}'
 TRAIN, COPIES = ("python", "train.py"), ("/usr/bin/elastic-ai-copybench", "--json")
@@ -44,11 +45,12 @@ def prolog(host: FakeHost, monkeypatch: pytest.MonkeyPatch, gres: str, comment: 
 def test_an_engine_without_the_runtime_starts_no_program_that_was_not_told_so() -> None:
     """It would train on the processor without a word."""
     with pytest.raises(LeaseError, match=r"reference\) runs kernels by the driver API alone, and python.*--driver-api"):
-        run.refuse_without_runtime("reference", TRAIN, False)
-    run.refuse_without_runtime("reference", TRAIN, True)
-    run.refuse_without_runtime("reference", COPIES, False)
-    run.refuse_without_runtime("reference", ("elastic-ai-train", "--steps", "50"), False)
-    run.refuse_without_runtime("lupine", TRAIN, False)
+        placement.refuse_without_runtime("reference", RunRequest(TRAIN))
+    placement.refuse_without_runtime("reference", RunRequest(TRAIN, driver_api=True))
+    placement.refuse_without_runtime("reference", RunRequest(TRAIN, no_kernels=True))
+    placement.refuse_without_runtime("reference", RunRequest(COPIES))
+    placement.refuse_without_runtime("reference", RunRequest(("elastic-ai-train", "--steps", "50")))
+    placement.refuse_without_runtime("lupine", RunRequest(TRAIN))
 
 
 def test_every_engine_says_whether_it_runs_kernels() -> None:
@@ -70,13 +72,14 @@ def test_every_engine_says_whether_it_runs_kernels() -> None:
     ],
 )
 def test_auto_takes_the_engine_where_it_is_enough_and_else_the_server(
-    host: FakeHost, engine: str, where: str, whole: bool, program: tuple[str, ...], driver_api: bool,
+    host: FakeHost, engine: str, where: Any, whole: bool, program: tuple[str, ...], driver_api: bool,
     found: tuple[str, str],
 ) -> None:  # fmt: skip
     if engine:
         (host.engine_dir / "engine.json").write_text(json.dumps({"engine": engine, "release": "r1"}))
-    place, words = run.place(host, where, whole, program, driver_api)
-    assert (place, words.startswith(found[1]), bool(words)) == (found[0], True, bool(found[1]))
+    request = RunRequest(program, LeaseWish(part=None if whole else "1/2"), where=where, driver_api=driver_api)
+    chosen = placement.place(host, request)
+    assert (chosen.where, chosen.told.startswith(found[1]), bool(chosen.told)) == (found[0], True, bool(found[1]))
 
 
 @pytest.mark.parametrize(
@@ -98,14 +101,14 @@ def test_auto_takes_the_engine_where_it_is_enough_and_else_the_server(
     ],
 )
 def test_what_can_run_nowhere_is_refused_before_anything_is_asked_for(
-    host: FakeHost, engine: str, where: str, whole: bool, policy: str, words: str
+    host: FakeHost, engine: str, where: Any, whole: bool, policy: str, words: str
 ) -> None:
     if engine:
         (host.engine_dir / "engine.json").write_text(json.dumps({"engine": engine, "release": "r1"}))
     servers = {"gpu1": {"enforcement": "engine"}, "gpu2": {"enforcement": "mps"}}
     host.pool_conf.write_text(json.dumps({"servers": servers, "native_jobs": policy}))
     with pytest.raises(LeaseError, match=words):
-        run.place(host, where, whole, TRAIN, False)
+        placement.place(host, RunRequest(TRAIN, LeaseWish(part=None if whole else "1/2"), where=where))
 
 
 @pytest.mark.parametrize(
@@ -116,42 +119,54 @@ def test_what_can_run_nowhere_is_refused_before_anything_is_asked_for(
         ({"servers": {"gpu1": {"enforcement": "mps"}, "gpu2": {"enforcement": "mig"}}}, 1, None, "^$"),
         ({"servers": {"gpu1": {}}}, 1, None, "^$"),  # described by a run of another release
         ({"servers": {}}, 1, None, "^$"),
-        ("no JSON", 1, None, "^$"),
         ({"servers": {"gpu1": {"enforcement": "mig"}}}, 2, None, "one part of one GPU"),
         ({"servers": {"gpu1": {"enforcement": "mig"}}}, 1, 4096, "by -p, not by its memory"),
     ],
 )
 def test_a_part_there_is_refused_here_only_where_no_server_can_hold_it(
-    host: FakeHost, pool: Any, count: int, memory: int | None, words: str
+    pool: Any, count: int, memory: int | None, words: str
 ) -> None:
-    host.pool_conf.write_text(json.dumps(pool))
-    assert re.search(words, part_refusal(host.pool_conf, count, memory))
+    assert re.search(words, part_refusal(parse_pool(json.dumps(pool), "pool.json"), count, memory))
 
 
-def wish(host: FakeHost, count: int) -> tuple[ask.LeaseRequest, list[list[str]]]:
+def reached(host: FakeHost) -> None:
+    """The host reaches one server of the pool."""
     host.pool_conf.write_text(json.dumps({"servers": {"gpu1": {"address": "10.78.1.13"}}}))
     host.network.routes["10.78.1.13"] = "10.78.1.12"
-    return lease_shared.make_request(host, count, None, None, None, "", None, "run", False, "server")
+
+
+def wish(host: FakeHost, count: int) -> Submission:
+    reached(host)
+    return ask.against_pool(host, LeaseWish(count), "run", print, "server")
+
+
+def asked(*words: str) -> RunRequest:
+    """As the command has it of its options, for a program on the server."""
+    context = run.run.make_context("run", ["--where", "server", *words, "--", "true"])
+    return RunRequest.checked(**context.params)
+
+
+def planned(host: FakeHost, *words: str) -> placement.There:
+    request = asked(*words)
+    return placement.plan_there(host, request, request.how_there(), lambda _words: None)
 
 
 def test_a_program_on_the_server_has_one_job_with_its_share_of_the_server(host: FakeHost) -> None:
     """Without any engine on this machine."""
-    _request, parts = wish(host, 2)
-    assert len(parts) == 1
-    assert {"--gres=gpu:2", "--cpus-per-task=1", f"--mem={2 * (int(22784 * 0.9) // 4)}"} <= set(parts[0])
-    comment = next(word.removeprefix("--comment=") for word in parts[0] if word.startswith("--comment="))
-    assert parse_comment(comment).where == "server"
-    assert wish(host, 1)[1][0][-1] == "--gres=shard:140"  # all parts of a GPU, which Slurm counts right
+    asked = wish(host, 2)
+    assert (asked.jobs, asked.comment.where) == (1, "server")
+    assert {"--gres=gpu:2", "--cpus-per-task=1", f"--mem={2 * (int(22784 * 0.9) // 4)}"} <= set(asked.options())
+    assert wish(host, 1).gpus == JobGpus("shard", 140)  # all parts of a GPU, which Slurm counts right
 
 
 def test_more_gpus_than_a_server_has_are_equal_numbers_of_the_fewest_servers(host: FakeHost) -> None:
     """In one job, so that all begin and end together."""
-    _request, parts = wish(host, 6)
-    assert len(parts) == 1
+    asked = wish(host, 6)
+    assert asked.jobs == 1
     assert {"--nodes=2", "--ntasks=2", "--gres=gpu:3", "--cpus-per-task=1", f"--mem={3 * (int(22784 * 0.9) // 4)}"} <= (
-        set(parts[0])
+        set(asked.options())
     )
-    assert {"--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"} <= set(wish(host, 8)[1][0])  # which is all that they have
+    assert {"--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"} <= set(wish(host, 8).options())  # all that they have
     for count, apart, gpus, servers in (
         (8, False, [8, 8], 1), (16, False, [8, 8], 2), (6, False, [4, 4, 2], 2), (6, False, [2, 2, 2], 3),
         (2, True, [4, 4], 2), (12, False, [8, 4, 4], 3), (9, False, [8, 8, 8], 3),
@@ -170,19 +185,20 @@ def test_more_gpus_than_a_server_has_are_equal_numbers_of_the_fewest_servers(hos
 
 def test_an_odd_number_of_gpus_is_one_job_whose_numbers_slurm_chooses(host: FakeHost) -> None:
     """Memory and processors go by the GPU, for no server's share is known before."""
-    request, parts = wish(host, 5)
-    assert len(parts) == 1
+    asked = wish(host, 5)
+    words = asked.options()
+    assert asked.jobs == 1
     assert {"--nodes=2", "--ntasks=2", "--gpus=5", "--cpus-per-task=1", f"--mem-per-gpu={int(22784 * 0.9) // 4}"} <= (
-        set(parts[0])
+        set(words)
     )
-    assert not [word for word in parts[0] if word.startswith(("--gres", "--mem=", "--cpus-per-gpu"))]
-    assert request.crowded  # two processors for four GPUs
+    assert not [word for word in words if word.startswith(("--gres", "--mem=", "--cpus-per-gpu"))]
+    assert asked.request.crowded  # two processors for four GPUs
     text = (node_text("gpu1") + node_text("gpu2")).replace("CPUTot=2", "CPUTot=9").replace("CPUEfctv=2", "CPUEfctv=9")
     host.slurm.node_text = text
-    request, parts = wish(host, 5)
-    assert {"--gpus=5", "--cpus-per-gpu=2"} <= set(parts[0])
-    assert not [word for word in parts[0] if word.startswith("--cpus-per-task")]
-    assert not request.crowded
+    asked = wish(host, 5)
+    assert {"--gpus=5", "--cpus-per-gpu=2"} <= set(asked.options())
+    assert not [word for word in asked.options() if word.startswith("--cpus-per-task")]
+    assert not asked.request.crowded
 
 
 def test_unequal_servers_are_parts_of_one_step_each_with_its_own_gpus(
@@ -222,18 +238,17 @@ def test_unequal_servers_are_parts_of_one_step_each_with_its_own_gpus(
         assert not [word for word in words if word == ":" or word.startswith("--gpus")]
 
 
-def test_a_launcher_of_its_own_steps_gets_no_unequal_numbers_of_three_servers(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launcher_of_its_own_steps_gets_no_unequal_numbers_of_three_servers(host: FakeHost) -> None:
     host.slurm.node_text = "".join(node_text(name) for name in ("gpu1", "gpu2", "gpu3"))
-    wish(host, 1)
-    monkeypatch.setattr(run, "this_host", lambda: host)
-    monkeypatch.setattr(run, "ready", lambda: None)
-    monkeypatch.setattr(run.running, "run", lambda *_: 0)
-    done = CliRunner().invoke(run.run, ["--where", "server", "-n", "11", "--start", "once", "--", "mpirun"])
-    assert "--start once: 3 servers would give 11 GPUs in unequal numbers" in str(done.exception)
-    for words in (["-n", "11"], ["-n", "5", "--start", "once"], ["-n", "12", "--start", "once"]):
-        assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+    reached(host)
+    with pytest.raises(LeaseError, match="--start once: 3 servers would give 11 GPUs in unequal numbers"):
+        planned(host, "-n", "11", "--start", "once")
+    for words, servers in (
+        (["-n", "11"], 3),
+        (["-n", "5", "--start", "once"], 2),
+        (["-n", "12", "--start", "once"], 3),
+    ):
+        assert planned(host, *words).submission.servers == servers
 
 
 def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
@@ -338,12 +353,13 @@ def end_of(host: FakeHost) -> endpoint.LeaseEndpoint:
     [
         ((1, "srun: error: Unable to contact slurm controller"), "Unable to contact"),
         (
-            (1, "gpu1 has another folder /home/alice than this machine"),
+            (1, "gpu1 other-folder"),
             "gpu1 has another folder .*copy it there by --sync",
         ),
-        ((1, "gpu1 has no program train"), "^gpu1 has no program train$"),
+        ((1, "gpu1 no-folder"), "gpu1 has no folder /.*, or not for you; copy it there by --sync"),
+        ((1, "gpu1 no-program"), "^gpu1 has no program train$"),
         (
-            (1, "gpu2 has no program train\ngpu1 has no program train"),
+            (1, "what a shell prints\ngpu2 no-program\ngpu1 no-program"),
             "^gpu1 has no program train; gpu2 has no .* train$",
         ),
     ],
@@ -392,30 +408,25 @@ def test_the_step_has_the_leases_gpus_by_name(host: FakeHost, monkeypatch: pytes
         step.start_and_wait(host, ["sh"], [old], print)
 
 
-def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_else(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_else(host: FakeHost) -> None:
     """What was left out without a word was taken for granted by its user."""
     host.engine_dir.mkdir(parents=True, exist_ok=True)
     (host.engine_dir / "engine.json").write_text('{"engine": "bitfusion", "release": "4.5"}')
-    passed: list[list[str]] = []
-    monkeypatch.setattr(run, "this_host", lambda: host)
-    monkeypatch.setattr(run, "pass_on", lambda words: passed.append(words) or sys.exit(0))
-    for options, named in {
-        ("--time", "2h"): "--time",
-        ("--class", "h200"): "--class",
-        ("-n", "2", "--apart"): "--apart",
-        ("--lease", "41"): "--lease",
-        ("--static", "/x"): "--static",
-        ("--signal", "USR1"): "--signal",
-        ("--image", "a:1", "-e", "HOME"): "--image, -e",
-    }.items():
-        done = CliRunner().invoke(run.run, [*options, "--", "true"])
-        assert isinstance(done.exception, LeaseError), (options, done.output)
-        assert str(done.exception).endswith(f"knows no leases; omit {named}")
-    assert passed == []
-    assert CliRunner().invoke(run.run, ["-n", "2", "-p", "1/3", "-l", "10.0.0.9", "--", "true"]).exit_code == 0
-    assert passed == [["bitfusion", "run", "-n", "2", "-p", "0.333333", "-l", "10.0.0.9:56001", "--", "true"]]
+    for changes, named in (
+        ({"wish": LeaseWish(seconds=7200)}, "--time"),
+        ({"wish": LeaseWish(gpu_class="h200")}, "--class"),
+        ({"wish": LeaseWish(2, apart=True)}, "--apart"),
+        ({"lease": 41}, "--lease"),
+        ({"static": "/x"}, "--static"),
+        ({"signal_name": "USR1"}, "--signal"),
+        ({"image": "a:1", "variables": ("HOME",)}, "--image, -e"),
+    ):
+        with pytest.raises(LeaseError, match=f"knows no leases; omit {named}$"):
+            placement.command_by_engine(host, RunRequest(("true",), **changes))
+    words = placement.command_by_engine(host, RunRequest(("true",), LeaseWish(2, "1/3", servers="10.0.0.9")))
+    assert words == ["bitfusion", "run", "-n", "2", "-p", "0.333333", "-l", "10.0.0.9:56001", "--", "true"]
+    (host.engine_dir / "engine.json").write_text('{"engine": "lupine", "release": "1"}')
+    assert placement.command_by_engine(host, RunRequest(("true",))) is None
 
 
 @pytest.mark.parametrize(
@@ -426,18 +437,14 @@ def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_els
     ],
 )
 def test_what_a_container_cannot_reach_is_refused_before_anything_is_leased(
-    host: FakeHost, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    host: FakeHost, words: list[str], said: str
 ) -> None:
     """It would be the same program as often, each alone."""
-    wish(host, 1)
-    monkeypatch.setattr(run, "this_host", lambda: host)
-    monkeypatch.setattr(run, "ready", lambda: None)
-    monkeypatch.setattr(run, "on_servers", lambda *_: ("sha256:1", None))
-    monkeypatch.setattr(run.running, "run", lambda *_: 0)
-    done = CliRunner().invoke(run.run, ["--where", "server", "--image", "train:3", *words, "--", "true"])
-    assert isinstance(done.exception, LeaseError)
-    assert said in str(done.exception)
-    assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+    reached(host)
+    host.slurm.answers = {"srun --immediate=10": "sha256:1\n"}
+    with pytest.raises(LeaseError, match=said):
+        planned(host, "--image", "train:3", *words)
+    assert planned(host, *words).how.image == ""
 
 
 @pytest.mark.parametrize(
@@ -455,18 +462,15 @@ def test_bad_input_is_one_error_and_the_pool_is_as_before(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], said: str
 ) -> None:
     """Whatever else is right with the command."""
-    wish(host, 1)
+    reached(host)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "broken").mkdir()
     os.mknod(tmp_path / "broken" / "device", 0o666 | stat.S_IFCHR, os.makedev(0, 0))
     asks = "srun --immediate=10 --nodelist={0} "
     host.slurm.answers = {asks.format(name): (125, f"{name} has no image no-such:1") for name in ("gpu1", "gpu2")}
-    monkeypatch.setattr(run, "this_host", lambda: host)
-    monkeypatch.setattr(run, "ready", lambda: None)
-    done = CliRunner().invoke(run.run, ["--where", "server", "-n", "2", *words, "--", "true"])
-    assert isinstance(done.exception, LeaseError)
-    assert said in str(done.exception)
+    with pytest.raises(LeaseError, match=said):
+        planned(host, "-n", "2", *words)
     assert (host.slurm.submitted, host.slurm.cancelled) == ([], [])
 
 
@@ -474,14 +478,10 @@ def test_more_processes_than_processors_are_one_step_all_the_same(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And otherwise Slurm goes on counting."""
-    hows: list[step.How] = []
-    wish(host, 1)
+    reached(host)
     host.serve()
     prolog(host, monkeypatch, "gpu:v100:4(IDX:0-3)")
-    monkeypatch.setattr(run, "this_host", lambda: host)
-    monkeypatch.setattr(run, "ready", lambda: None)
-    monkeypatch.setattr(run.running, "run", lambda *args: hows.append(args[-1].keywords["how"]) or 0)
-    for words in (["-n", "4", "--start", "gpu"], ["-n", "1", "--start", "gpu"], ["-n", "4"]):
-        assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+    wishes = (["-n", "4", "--start", "gpu"], ["-n", "1", "--start", "gpu"], ["-n", "4"])
+    hows = [planned(host, *words).how for words in wishes]
     assert [how.crowded for how in hows] == [True, False, False]
     assert "--overcommit" in step.command([end_of(host)], Path("/"), ["sh"], hows[0])

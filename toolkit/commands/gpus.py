@@ -14,6 +14,7 @@ from toolkit.commands.lease_shared import head_options, on_head
 from toolkit.lease import Exit, LeaseError, pool
 from toolkit.lease.fraction import share_text
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.pool_file import read_pool
 from toolkit.lease.reservations import calendar, parse_reservations
 from toolkit.lease.slurm import said
 from toolkit.lease.text import EMULATED, clock, several, table
@@ -101,7 +102,7 @@ def gpus(inventory: Path | None, dates: bool, days: int, as_json: bool) -> None:
         _calendar(host, days, as_json)
         return
     nodes = host.slurm.nodes()
-    found = pool.gpus_of(nodes, host.slurm.jobs(), pool.read_servers(host.pool_conf))
+    found = pool.gpus_of(nodes, host.slurm.jobs(), read_pool(host.pool_conf))
     for node in nodes:
         if node.problem:
             click.echo(f"{node.name}: {node.problem}", err=True)

@@ -19,8 +19,6 @@ from toolkit.commands.lease_shared import (
     Duration,
     grace_type,
     head_options,
-    make_request,
-    omit,
     on_head,
     request_options,
     say,
@@ -29,11 +27,10 @@ from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
 from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
+from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.manage import Lease
 from toolkit.lease.static_forms import StaticLease
 from toolkit.lease.text import clock, table, until
-
-DEFAULT_S = 3600
 
 
 @group(epilog=epilogue("lease"))
@@ -90,21 +87,7 @@ def _data(item: Lease) -> dict[str, Any]:
 @click.option("--user", help="Name the user on that machine, with --static.")
 @click.option("--no-wait", is_flag=True, help="Return at once; the lease starts when its turn comes.")
 @json_option
-def request(
-    count: int,
-    part: str | None,
-    memory: int | None,
-    apart: bool,
-    servers: str | None,
-    gpu_class: str,
-    seconds: int | None,
-    inventory: Path | None,
-    static: str | None,
-    client: str | None,
-    user: str | None,
-    no_wait: bool,
-    as_json: bool,
-) -> None:
+def request(**options: Any) -> None:
     """Ask for GPUs, and wait until they are there.
 
     The lease ends when its time is over, after 1 hour without --time.
@@ -114,42 +97,41 @@ def request(
     toolkit lease request --gpus 2 --part 1/7 --class v100
     toolkit lease request --static gpu1 --client client1 --user alice --part 0.5 -i inventories/SITE
     """
-    if static is None and (client or user):
-        raise LeaseError("--client and --user are for --static: a lease of the pool is its requester's")
-    if static is not None:
-        given = {"-m": memory, "--apart": apart, "-l": servers, "--class": gpu_class, "--no-wait": no_wait}
-        omit("--static", "grants parts of different GPUs of one server, without Slurm", given)
-        if not client or not user:
-            raise LeaseError("--static needs --client and --user: who is to use it, and where")
-        granted = lease_static.request(
-            inventory, static, client, user, count, part, DEFAULT_S if seconds is None else seconds
-        )
-        if as_json:
-            data = granted.data | {"until": answers.when(granted.until)}
-            answers.say("static-lease", data)
-        else:
-            click.echo(granted.words)
-        return
-    if inventory is not None:
-        raise LeaseError("request leases on the machine that uses them; -i is for --static")
+    wanted = KeepRequest.checked(**options)
+    if wanted.static is not None:
+        _grant(wanted)
+    else:
+        _keep(wanted)
+
+
+def _grant(wanted: KeepRequest) -> None:
+    """Without Slurm, as an administrator."""
+    granted = lease_static.request(wanted)
+    if wanted.as_json:
+        answers.say("static-lease", granted.data | {"until": answers.when(granted.until)})
+    else:
+        click.echo(granted.words)
+
+
+def _keep(wanted: KeepRequest) -> None:
+    """A lease of the pool."""
     host = this_host()
-    wanted, parts = make_request(
-        host, count, part, memory, servers, gpu_class, DEFAULT_S if seconds is None else seconds, "hold", apart
-    )
-    if no_wait:
-        number = ask.submit(host, wanted, parts)
+    submission = ask.against_pool(host, wanted.timed, "hold", say)
+    what = submission.request.text
+    if wanted.no_wait:
+        number = ask.submit(host, submission)
         item = manage.find(host, number)
-        if as_json:
+        if wanted.as_json:
             answers.say("lease", _data(item))
         else:
-            click.echo(f"lease {number}: asked for {wanted.text}")
+            click.echo(f"lease {number}: asked for {what}")
         return
-    number, endpoints = ask.obtain(host, wanted, parts, say)
+    number, endpoints = ask.obtain(host, submission, say)
     item = manage.find(host, number)
-    if as_json:
+    if wanted.as_json:
         answers.say("lease", _data(item))
         return
-    click.echo(f"lease {number}: {wanted.text} {until(item.end)}: {running.describe(endpoints)}")
+    click.echo(f"lease {number}: {what} {until(item.end)}: {running.describe(endpoints)}")
     for note in running.notes_of(endpoints):
         say(f"lease {number}: {note}")
 

@@ -6,17 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import click
 
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, durations, pool
-from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
-from toolkit.lease.host import Host
-from toolkit.lease.on_server import servers_for
+from toolkit.lease import LeaseError, durations
 from toolkit.lease.text import several
 from toolkit.loudness import progress
 from validation.base import noise
@@ -154,7 +150,7 @@ def request_options(command: F) -> F:
             ),
             click.option("-p", "--part", "part", metavar="PART",
                          help="Take this part of each GPU, such as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
-            click.option("-m", "--memory", "memory", type=int, metavar="MIB",
+            click.option("-m", "--memory", "memory_mib", type=int, metavar="MIB",
                          help="Take parts with this much memory in MiB, instead of --part."),
             click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
@@ -164,57 +160,3 @@ def request_options(command: F) -> F:
     ):  # fmt: skip
         command = option(command)
     return command
-
-
-def omit(chosen: str, why: str, given: Mapping[str, object]) -> None:
-    """LeaseError where options are there that have no meaning beside `chosen`; `given` is the value of each option, and
-    none, "", False and one GPU are what nobody asked for."""
-    words = [option for option, value in given.items() if value and (option, value) != ("-n", 1)]
-    if words:
-        raise LeaseError(f"{chosen} {why}; omit {', '.join(words)}")
-
-
-def make_request(
-    host: Host,
-    count: int,
-    part: str | None,
-    memory: int | None,
-    servers: str | None,
-    gpu_class: str,
-    seconds: int | None,
-    mode: str,
-    apart: bool = False,
-    where: Literal["client", "server"] = "client",
-) -> tuple[ask.LeaseRequest, list[list[str]]]:
-    """The request, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
-    if part is not None and memory is not None:
-        raise LeaseError("-p and -m both set the size of a part; give one of them")
-    if part is not None:
-        parse_part(part)  # what is no part is refused before Slurm is asked
-    named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
-    if not re.fullmatch(r"[\w.-]*", gpu_class):
-        raise LeaseError(f"--class {gpu_class!r}: not the name of a class; toolkit gpus lists them")
-    if servers is not None and not named:
-        raise LeaseError("-l names no server; omit it for any")
-    everyone, jobs, known = host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf)
-    request = ask.LeaseRequest(count, GpuPart(1, 1), named, gpu_class, seconds, mode)
-    nodes = ask.eligible(request, everyone, host.slurm.default_partition())
-    of = next((pool.shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
-    gpus = [g for g in pool.gpus_of(everyone, jobs, known) if g.node in {n.name for n in nodes}]
-    if memory is not None:
-        sizes = {gpu.memory_mib - gpu.reserved_mib for gpu in gpus if gpu.memory_mib}
-        if not sizes:
-            raise LeaseError("-m: the GPUs' memory size is not known here; run site.yml, or use -p")
-        share = part_for_memory(memory, min(sizes), of, max(gpu.context_bytes for gpu in gpus))
-    else:
-        share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))
-    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart, where=where)
-    ask.refuse_impossible(request, nodes)
-    if where == "server":
-        there, unequal = servers_for(count, apart, [node.gpus for node in nodes])
-        request = replace(request, servers_there=there, unequal=unequal)
-        request = replace(request, cpus=ask.cpus_for(request, nodes), cpus_per_gpu=ask.cpus_per_gpu(request, nodes))
-    request = replace(request, host_mib=ask.host_mib(host, request, nodes, known))
-    if share.note:
-        say(share.note)
-    return request, ask.options(request, nodes, everyone, gpus, ask.clients_for(host, nodes, known))

@@ -16,6 +16,7 @@ from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint, parse
 from toolkit.lease.fields import Fields
+from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.server_conf import parse_server_conf
 from toolkit.lease.static_forms import StaticLease, StaticWish, answer_of, read_grant, read_leases
 from toolkit.lease.text import until
@@ -67,18 +68,19 @@ def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Fields:
     return answer_of(_ssh(node, " ".join(["sudo", "-n", PROGRAM, *words]), stdin), node.name)
 
 
-def request(
-    inventory: Path | None, server: str, client: str, user: str, count: int, part: str | None, seconds: int
-) -> Granted:
-    """Start an instance on `server` for `user` on `client`."""
-    if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
-        raise LeaseError(f"--user {user}: not a user's name")
-    if count < 1:
-        raise LeaseError(f"-n {count}: request at least 1 GPU")
-    node, machine = _node(inventory, server), _node(inventory, client)
+def request(wanted: KeepRequest) -> Granted:
+    """Start an instance on a server for a user of a client."""
+    server, client, user = str(wanted.static), str(wanted.client), str(wanted.user)
+    node, machine = _node(wanted.inventory, server), _node(wanted.inventory, client)
     address = parse_server_conf(_ssh(node, f"sudo -n cat {SERVER_CONF}"), f"{server}: {SERVER_CONF}").address
     route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(address)}"))
-    wish = StaticWish(count, part or "1", (str(route[0]["prefsrc"]),), client.split(".")[0][:64], seconds)
+    wish = StaticWish(
+        count=wanted.wish.count,
+        part=wanted.wish.part or "1",
+        clients=(str(route[0]["prefsrc"]),),
+        host=client.split(".")[0][:64],
+        seconds=wanted.timed.seconds or 0,
+    )
     grant = read_grant(_ask(node, ["start"], wish.text()))
     endpoint = grant.endpoint
     name = f"{server}-{endpoint.job}"

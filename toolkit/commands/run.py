@@ -3,104 +3,30 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import sys
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from toolkit.command_class import command
-from toolkit.commands.lease_shared import make_request, omit, request_options, say
+from toolkit.commands.lease_shared import request_options, say
 from toolkit.commands.lease_static import read_endpoint
 from toolkit.exits import epilogue
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, engines, images, pool, running, step
-from toolkit.lease.fraction import GpuPart, parse_part
+from toolkit.lease import LeaseError, ask, images, running, step
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.on_server import part_refusal
-from toolkit.lease.sync import readable
-from validation.base.counting import number_of
-
-#: Programs of the toolkit's own, which speak the driver API.
-DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
+from toolkit.lease.placement import command_by_engine, place, plan_there
+from toolkit.lease.run_request import RunRequest
 
 
-def is_enough(engine: str, program: tuple[str, ...], driver_api: bool) -> bool:
-    """Whether the engine does what the program needs, as far as that is known."""
-    return engines.load(engine).RUNS_RUNTIME or driver_api or Path(program[0]).name in DRIVER_API
-
-
-def refuse_without_runtime(engine: str, program: tuple[str, ...], driver_api: bool) -> None:
-    """LeaseError where the engine has the driver API alone and nobody said that this is enough: many a program would
-    find no GPU that computes, and go on without a word on the processor."""
-    if not is_enough(engine, program, driver_api):
-        raise LeaseError(
-            f"the engine here ({engine}) runs kernels by the driver API alone, and {program[0]} may need the CUDA "
-            "runtime (as PyTorch does), by which it would find no GPU; "
-            "for a program that does not, or only copies, give --driver-api, for another --where server"
-        )
-
-
-def on_server(host: Host, whole: bool, count: int = 1, memory: int | None = None) -> str:
-    """Why no program may run on the servers themselves, '' where it may (or the servers decide)."""
-    against = "" if whole else part_refusal(host.pool_conf, count, memory)
-    if against:
-        return against
-    return "the pool's policy lets no programs onto its servers (native_jobs)" if pool.closed(host.pool_conf) else ""
-
-
-def place(
-    host: Host,
-    where: str,
-    whole: bool,
-    program: tuple[str, ...],
-    driver_api: bool,
-    count: int = 1,
-    memory: int | None = None,
-) -> tuple[Literal["client", "server"], str]:
-    """Where the program runs, and for `auto` the line that says so. LeaseError where it can run nowhere."""
-    if where == "client":
-        refuse_without_runtime(engines.installed(host.engine_dir).engine, program, driver_api)
-        return "client", ""
-    against = on_server(host, whole, count, memory)
-    if where == "server":
-        if against:
-            raise LeaseError(f"--where server: {against}")
-        return "server", ""
-    try:
-        engine = engines.installed(host.engine_dir).engine
-    except LeaseError as fault:
-        why = str(fault)
-    else:
-        if is_enough(engine, program, driver_api):
-            return "client", f"{program[0]} runs here, its GPUs by the engine {engine}"
-        why = f"the engine here ({engine}) runs kernels by the driver API alone"
-    if against:
-        hint = "; for a program that needs no more give --driver-api" if "driver API" in why else ""
-        raise LeaseError(f"{program[0]} can run neither here nor on the server: {why}; {against}{hint}")
-    return "server", f"{program[0]} runs on the server itself: {why}"
-
-
-def on_servers(host: Host, image: str, servers: str | None, gpu_class: str) -> tuple[str, str | None]:
-    """The image as the servers know it, and which of them may have it, for -l. LeaseError where none has."""
-    named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
-    wish = ask.LeaseRequest(1, GpuPart(1, 1), named, gpu_class)
-    names = [node.name for node in ask.eligible(wish, host.slurm.nodes(), host.slurm.default_partition())]
-    found, may = images.find(host, image, names)
-    say(f"image {image} is {found or 'looked for when the lease runs: no server could be asked now'}")
-    return found or image, servers if may == names else ",".join(may)
-
-
-def pass_on(words: list[str]) -> NoReturn:
+def become(words: Sequence[str]) -> NoReturn:
     """Become the engine's own client: the program and its exit code are the client's."""
     if not shutil.which(words[0]):
         raise LeaseError(f"{words[0]} is not installed here, and this machine's engine runs programs by it")
-    os.execvp(words[0], words)
+    os.execvp(words[0], list(words))
 
 
 def ready() -> None:
@@ -109,6 +35,37 @@ def ready() -> None:
         raise LeaseError("Slurm is not installed here: use toolkit run on a machine of the pool, where the program is")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def run_there(host: Host, request: RunRequest, told: str) -> int:
+    """On the GPU server itself: the program's exit code. told: why there."""
+    how = request.how_there()
+    ready()
+    there = plan_there(host, request, how, say)
+    if told:
+        say(told)
+    start = partial(step.start_and_wait, how=there.how)
+    return running.run(host, there.submission, request.program, say, request.signal, start)
+
+
+def run_here(host: Host, request: RunRequest, told: str) -> int:
+    """On this machine, its GPUs by the engine: the program's exit code. told: why here."""
+    container = images.here(request.image, request.variables) if request.image is not None else None
+    if container is None:
+        running.find_program(request.program)
+    if request.static is not None:
+        return running.start_and_wait(host, request.program, [read_endpoint(request.static)], say, request.signal)
+    ready()
+    if request.lease is not None:
+        return running.run_on(host, request.lease, request.program, say, request.signal)
+    submission = ask.against_pool(host, request.wish, "run", say)
+    running.check_servers(host, submission.servers if submission.request.spread else submission.jobs)
+    if told:
+        say(told)
+    if container is not None:
+        say(f"image {request.image} is {container.identity}")
+    start = partial(running.start_and_wait, container=container)
+    return running.run(host, submission, request.program, say, request.signal, start)
 
 
 FRONT = (
@@ -154,30 +111,7 @@ FRONT = (
 )
 @click.option("--no-kernels", is_flag=True, help="State that PROGRAM launches no kernels; it counts as --driver-api.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(
-    count: int,
-    part: str | None,
-    memory: int | None,
-    apart: bool,
-    servers: str | None,
-    gpu_class: str,
-    seconds: int | None,
-    lease: int | None,
-    static: str | None,
-    signal_name: str | None,
-    where: str,
-    folder: str | None,
-    sync: str | None,
-    terminal: bool,
-    start: Literal["server", "gpu", "once"] | None,
-    label: bool,
-    mpi: str | None,
-    image: str | None,
-    variables: tuple[str, ...],
-    driver_api: bool,
-    no_kernels: bool,
-    program: tuple[str, ...],
-) -> None:
+def run(**options: Any) -> None:
     """Run a program with GPUs of the pool.
 
     Asks for the GPUs, waits for them, runs PROGRAM here or on their server, and gives them back.
@@ -197,98 +131,13 @@ def run(
     toolkit run -n 2 -p 0.5 --apart -- …                 two halves, each on a GPU of its own
     toolkit run --signal USR1 -- python train.py         when GPUs are taken back: SIGUSR1, then the pool's grace
     """
-    chosen = running.parse_signal(signal_name) if signal_name is not None else None
-    if lease is not None or static is not None:
-        given: dict[str, object] = {
-            "-n": count,
-            "-p": part,
-            "-m": memory,
-            "--apart": apart,
-            "-l": servers,
-            "--class": gpu_class,
-            "-t": terminal,
-            "--folder": folder,
-            "--sync": sync,
-            "--where server": where == "server",
-            "--start": start,
-            "--label": label,
-            "--mpi": mpi,
-            "--image": image,
-        }
-        given |= {"--time": seconds} | ({"--static": static} if lease is not None else {})
-        omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
-        where = "client"
-    host = this_host()
-    whole = memory is None and (part is None or parse_part(part).whole)
-    chosen_place, told = place(host, where, whole, program, driver_api or no_kernels, count, memory)
-    there_alone: dict[str, object] = {"-t": terminal, "--folder": folder, "--sync": sync}
-    there_alone |= {"--start": start, "--label": label, "--mpi": mpi}
-    if chosen_place == "server":
-        if sync and folder:
-            raise LeaseError("--sync and --folder both say where the program runs; give one of them")
-        if mpi and not re.fullmatch(r"[a-z0-9_]+", mpi):
-            raise LeaseError(f"--mpi {mpi}: no kind of MPI; srun --mpi=list on a server lists them")
-        if image is not None and mpi:
-            raise LeaseError(
-                "--mpi: a container does not reach Slurm's MPI; --start gpu starts one process for each GPU"
-            )
-        how = step.How(
-            terminal=terminal,
-            folder=Path(folder) if folder else None,
-            synced=readable(Path(sync)) if sync is not None else None,
-            start=start or ("gpu" if mpi else "server"),
-            label=label,
-            mpi=mpi or "none",
-            variables=variables,
-        )
-        ready()
-        if image is not None:
-            found, servers = on_servers(host, image, servers, gpu_class)
-            how = replace(how, image=found)
-        request, parts = make_request(host, count, part, None, servers, gpu_class, seconds, "run", apart, "server")
-        if image is not None and how.start == "once" and request.servers_there > 1:
-            raise LeaseError(
-                f"--start once: these are {number_of(request.servers_there, 'server')}, and a container "
-                "reaches no other one; "
-                "--start server or gpu starts processes on each"
-            )
-        if how.start == "once" and request.unequal and request.servers_there > 2:
-            raise LeaseError(
-                f"--start once: {number_of(request.servers_there, 'server')} would give "
-                f"{number_of(count, 'GPU')} in unequal numbers, which a "
-                "launcher's own steps do not get (Slurm); ask for a multiple of the servers, or give --start gpu"
-            )
-        how = replace(how, crowded=how.start == "gpu" and request.crowded)
-        if told:
-            say(told)
-        sys.exit(running.run(host, request, parts, program, say, chosen, partial(step.start_and_wait, how=how)))
-    for option, given_it in there_alone.items():
-        if given_it:
-            raise LeaseError(f"{option} is for programs on the server, and this one runs here")
-    elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir).engine)
-    if elsewhere is not None:
-        given = dict[str, object](
-            {"--time": seconds, "--class": gpu_class, "--apart": apart, "--lease": lease, "--static": static}
-        )
-        given |= {"--signal": signal_name, "--image": image, "-e": variables}
-        omit("the engine here", "runs programs by its own client, which gives out GPUs and knows no leases", given)
-        running.find_program(program)
-        share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
-        named = tuple(servers.split(",")) if servers else ()
-        pass_on(elsewhere(program, engines.Gpus(count, share, memory, named)))
-    container = images.here(image, variables) if image is not None else None
-    if container is None:
-        running.find_program(program)
-    if static is not None:
-        sys.exit(running.start_and_wait(host, program, [read_endpoint(static)], say, chosen))
-    ready()
-    if lease is not None:
-        sys.exit(running.run_on(host, lease, program, say, chosen))
-    request, parts = make_request(host, count, part, memory, servers, gpu_class, seconds, "run", apart)
-    running.check_servers(host, request.count if request.spread else len(parts))
-    if told:
-        say(told)
-    if container is not None:
-        say(f"image {image} is {container.identity}")
-    start_here = partial(running.start_and_wait, container=container)
-    sys.exit(running.run(host, request, parts, program, say, chosen, start_here))
+    request, host = RunRequest.checked(**options), this_host()
+    placement = place(host, request)
+    if placement.where == "server":
+        sys.exit(run_there(host, request, placement.told))
+    request.check_here()
+    by_engine = command_by_engine(host, request)
+    if by_engine is not None:
+        running.find_program(request.program)
+        become(by_engine)
+    sys.exit(run_here(host, request, placement.told))

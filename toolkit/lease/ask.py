@@ -5,28 +5,29 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 from toolkit.errors import or_nearest
-from toolkit.lease import JOB_NAME, Exit, LeaseError
+from toolkit.lease import SHARDS_PER_GPU, Exit, LeaseError
 from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.engines import installed, load
-from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
+from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib, parse_part, part_for_memory
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, parse_comment
-from toolkit.lease.pool import PoolGpu
+from toolkit.lease.job_comment import MAX_CLIENTS
+from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Mode, Where
+from toolkit.lease.on_server import servers_for
+from toolkit.lease.pool import PoolGpu, gpus_of, shards_per_gpu
+from toolkit.lease.pool_file import PoolFile, read_pool
 from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode
+from toolkit.lease.submission import Submission, jobs_of
 from toolkit.lease.text import several
 from toolkit.lease.waiting import HeldBack, StartedInPart, wait
 from validation.base.counting import number_of
 
-#: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
-JOB_MEMORY_MIB = 16
 #: What of a server's memory the programs on it share by GPUs: jobs without a GPU, and leases of engines, need some too.
 MEMORY_SHARE = 0.9
 #: How long a controller that started anew is given to hear of its nodes, 6 s in the lab: until then it refuses for ever
@@ -34,55 +35,6 @@ MEMORY_SHARE = 0.9
 AWAITED_S = 30.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
-_COMMENT = "--comment="
-
-
-@dataclass(frozen=True)
-class LeaseRequest:
-    """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
-
-    host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
-    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each. unequal:
-    their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it is not 0.
-    """
-
-    count: int
-    part: GpuPart
-    servers: tuple[str, ...] = ()
-    gpu_class: str = ""
-    seconds: int | None = None
-    mode: str = "run"
-    memory_mib: int = 0
-    host_mib: int = 0
-    apart: bool = False
-    where: Literal["client", "server"] = "client"
-    cpus: int = 1
-    servers_there: int = 1
-    unequal: bool = False
-    cpus_per_gpu: int = 0
-
-    @property
-    def on_each(self) -> int:
-        """Devices of a program on the server itself, on each of its servers; of unequal numbers one in between."""
-        return self.count // self.servers_there
-
-    @property
-    def crowded(self) -> bool:
-        """Whether a process for each device may be more than one for each processor."""
-        return not self.cpus_per_gpu and (self.unequal or self.on_each > self.cpus)
-
-    @property
-    def spread(self) -> bool:
-        """Whether its parts are on servers of their own: Slurm spreads parts over servers, and never over the GPUs of
-        one. Whole GPUs are apart anyway."""
-        return self.apart and self.count > 1 and not self.part.whole and self.where == "client"
-
-    @property
-    def text(self) -> str:
-        """2 x 1/2 GPU, 1 GPU."""
-        if self.part.whole:
-            return several(self.count, "GPU")
-        return f"{self.count} x {self.part.text} GPU" if self.count > 1 else f"{self.part.text} GPU"
 
 
 def eligible(request: LeaseRequest, nodes: Sequence[PoolNode], partition: str) -> list[PoolNode]:
@@ -121,10 +73,10 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
         )
 
 
-def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> tuple[str, ...]:
-    """The addresses from which this machine reaches these servers, as they are described in `servers` (pool.json): they
-    alone are admitted. LeaseError where it reaches none."""
-    told = [str(servers.get(node.name, {}).get("address", "")) for node in nodes]
+def clients_for(host: Host, nodes: Sequence[PoolNode], pool_file: PoolFile) -> tuple[str, ...]:
+    """The addresses from which this machine reaches these servers: they alone are admitted. LeaseError where it reaches
+    none."""
+    told = [pool_file.server(node.name).address for node in nodes]
     if not any(told):
         raise LeaseError("this machine has no record of where the pool's servers listen; run site.yml")
     found = tuple(dict.fromkeys(a for a in map(host.network.source_address, filter(None, told)) if a))
@@ -137,55 +89,18 @@ def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any
     return found
 
 
-def _each(request: LeaseRequest) -> list[str]:
-    """--gres of one job for each device; of one job on several servers where they are to be apart.
-
-    A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
-    soon as one of several jobs on it has ended, and would then give it out as a whole.
-    """
-    if request.where == "server" and (request.unequal or request.on_each > 1):
-        return [f"gpu:{request.on_each}"]
-    one = f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"
-    return [one] if request.spread or request.where == "server" else [one] * request.count
-
-
-def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
-    """--gres of each job: one job for several whole GPUs where one server has them free, else one for each device."""
-    free: dict[str, int] = {}
-    for gpu in gpus:
-        free[gpu.node] = free.get(gpu.node, 0) + (gpu.free == gpu.of)
-    together = (
-        request.where == "client"
-        and request.part.whole
-        and request.count > 1
-        and any(count >= request.count for count in free.values())
-    )
-    return [f"gpu:{request.count}"] if together else _each(request)
-
-
-def _given(request: LeaseRequest, resource: str) -> list[str]:
-    """--mem and --gres of a job: host memory for each of its devices, of which a whole GPU may be several. In unequal
-    numbers on several servers: that of the job, and memory by the GPU."""
-    if request.unequal:
-        return [f"--mem-per-gpu={max(request.host_mib, JOB_MEMORY_MIB)}", f"--gpus={request.count}"]
-    kind, _, count = resource.partition(":")
-    devices = int(count) if kind == "gpu" else 1
-    return [f"--mem={max(request.host_mib * devices, JOB_MEMORY_MIB)}", f"--gres={resource}"]
-
-
-def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> int:
-    """Host memory that each device of the request needs on these servers, as they are described in `servers`: the most
-    of them, because any of them may serve it; for a program on the server its share of the smallest. LeaseError where
-    an engine is needed and none is installed here."""
+def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], pool_file: PoolFile) -> int:
+    """Host memory that each device of the request needs on these servers: the most of them, because any of them may
+    serve it; for a program on the server its share of the smallest. LeaseError where an engine is needed and none is
+    installed here."""
     if request.where == "server":
         return min((int(n.memory_mib * MEMORY_SHARE) // n.gpus for n in _large(request, nodes)), default=0)
     stated = load(installed(host.engine_dir).engine).HOST_MEMORY_MIB
     needs = []
-    for name in [node.name for node in nodes]:
-        server = servers.get(name, {})
-        emulated = [int(gpu["memory_mib"]) for gpu in server.get("gpus", []) if gpu.get("emulated")]
+    for server in (pool_file.server(node.name) for node in nodes):
+        emulated = [gpu.memory_mib for gpu in server.gpus if gpu.emulated]
         part = memory_limit_mib(max(emulated), request.part.shards, request.part.of) if emulated else None
-        needs.append(host_memory_mib(int(server.get("memory_mib", 0)) or stated, [part]))
+        needs.append(host_memory_mib(server.memory_mib or stated, [part]))
     return max(needs, default=stated)
 
 
@@ -206,59 +121,54 @@ def cpus_per_gpu(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
     return min((node.cpus // node.gpus for node in nodes), default=0) if request.unequal else 0
 
 
-def options(
+def submission_of(
     request: LeaseRequest,
     nodes: Sequence[PoolNode],
     everyone: Sequence[PoolNode],
     gpus: Sequence[PoolGpu],
     clients: tuple[str, ...],
-) -> list[list[str]]:
-    """sbatch's options of each of the lease's jobs. nodes: the eligible of `everyone`; clients: our addresses.
-
-    The last two options of each are its --mem and --gres.
-    """
-    resources = _resources(request, gpus)
+) -> Submission:
+    """What Slurm is asked for. nodes: the eligible of `everyone`; clients: our addresses."""
     names = {node.name for node in nodes}
-    others = [node.name for node in everyone if node.name not in names]
-    minutes = [] if request.seconds is None else [f"--time={max(-(-request.seconds // 60), 1)}"]
-    mode = "hold" if request.mode == "hold" else "run"
-    servers = request.count if request.spread else request.servers_there
-    comment = JobComment(
-        clients=clients,
-        host=socket.gethostname().split(".")[0][:64],
-        mode=mode,  # type: ignore[arg-type]
-        what=request.text,
-        ttl_s=request.seconds if request.seconds is not None and request.seconds % 60 else 0,
-        memory_mib=request.memory_mib,
-        parts=len(resources),
-        where=request.where,
+    others = tuple(node.name for node in everyone if node.name not in names)
+    each, jobs = jobs_of(request, gpus)
+    this_machine = socket.gethostname().split(".")[0][:64]
+    return Submission(request, each, jobs, clients, this_machine, others if request.servers else ())
+
+
+def _part_of(wish: LeaseWish, gpus: Sequence[PoolGpu], of: int) -> GpuPart:
+    """How much of each GPU is wished, of a pool whose GPUs have `of` shards."""
+    if wish.memory_mib is not None:
+        sizes = {gpu.memory_mib - gpu.reserved_mib for gpu in gpus if gpu.memory_mib}
+        if not sizes:
+            raise LeaseError("-m: the GPUs' memory size is not known here; run site.yml, or use -p")
+        return part_for_memory(wish.memory_mib, min(sizes), of, max(gpu.context_bytes for gpu in gpus))
+    return parse_part(wish.part, of) if wish.part is not None else GpuPart(max(of, 1), max(of, 1))
+
+
+def against_pool(
+    host: Host, wish: LeaseWish, mode: Mode, say: Callable[[str], None], where: Where = "client"
+) -> Submission:
+    """The wish against the pool as it is; all refusals happen here, and what is rounded is said."""
+    wish.check()
+    everyone, jobs, pool_file = host.slurm.nodes(), host.slurm.jobs(), read_pool(host.pool_conf)
+    seconds = wish.seconds
+    request = LeaseRequest(
+        wish.count, GpuPart(1, 1), wish.names, wish.gpu_class, seconds, mode, apart=wish.apart, where=where
     )
-    common = [
-        f"--job-name={JOB_NAME}",
-        _COMMENT + comment.text(),
-        f"--nodes={servers}",
-        f"--ntasks={servers}",
-        f"--cpus-per-gpu={request.cpus_per_gpu}" if request.cpus_per_gpu else f"--cpus-per-task={request.cpus}",
-        "--no-requeue",
-        "--oversubscribe",
-        "--chdir=/",
-        *(f"--{stream}=/dev/null" for stream in ("input", "output", "error")),
-        *minutes,
-        *([f"--partition={request.gpu_class}"] if request.gpu_class else []),
-        *([f"--exclude={','.join(others)}"] if others and request.servers else []),
-    ]
-    return [[*common, *_given(request, resource)] for resource in resources]
-
-
-def _device_by_device(request: LeaseRequest, job: Sequence[str]) -> list[list[str]]:
-    """The jobs of a request of which one could not start: one for each device."""
-    resources, common = _each(request), []
-    for word in job[:-2]:
-        if word.startswith(_COMMENT):
-            comment = parse_comment(word.removeprefix(_COMMENT))
-            word = _COMMENT + replace(comment, parts=len(resources)).text()
-        common.append(word)
-    return [[*common, *_given(request, resource)] for resource in resources]
+    nodes = eligible(request, everyone, host.slurm.default_partition())
+    of = next((shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
+    gpus = [gpu for gpu in gpus_of(everyone, jobs, pool_file) if gpu.node in {node.name for node in nodes}]
+    request = replace(request, part=_part_of(wish, gpus, of))
+    refuse_impossible(request, nodes)
+    if where == "server":
+        there, unequal = servers_for(request.count, request.apart, [node.gpus for node in nodes])
+        request = replace(request, servers_there=there, unequal=unequal)
+        request = replace(request, cpus=cpus_for(request, nodes), cpus_per_gpu=cpus_per_gpu(request, nodes))
+    request = replace(request, host_mib=host_mib(host, request, nodes, pool_file))
+    if request.part.note:
+        say(request.part.note)
+    return submission_of(request, nodes, everyone, gpus, clients_for(host, nodes, pool_file))
 
 
 @contextmanager
@@ -287,12 +197,12 @@ def explain(fault: SlurmError, request: LeaseRequest) -> str:
     return f"Slurm does not answer: {fault}" if fault.kind is Complaint.AWAY else f"Slurm refuses: {fault}"
 
 
-def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) -> int:
+def submit(host: Host, submission: Submission) -> int:
     """Hand the jobs to Slurm; the lease's number."""
     began, refused_before = host.clock.monotonic(), False
     while True:
         try:
-            return host.slurm.submit(parts[0], len(parts))
+            return host.slurm.submit(submission)
         except SlurmError as fault:
             # Of a refusal alone nobody knows whether all servers had registered when it was made: of the next one, yes.
             early = any(n.awaited for n in host.slurm.nodes()) if fault.kind is Complaint.NEVER else False
@@ -302,7 +212,7 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
                 host.clock.sleep(AGAIN_PAUSE_S)
                 continue
             later = fault.kind in (Complaint.AWAY, Complaint.NO_ANSWER, Complaint.BUSY)
-            raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
+            raise LeaseError(explain(fault, submission.request), Exit.RETRY if later else fault.code) from None
 
 
 def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
@@ -314,9 +224,7 @@ def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
             say(f"lease {lease}: Slurm cannot cancel it now ({fault}); later: toolkit lease release {lease}")
 
 
-def obtain(
-    host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]], say: Callable[[str], None]
-) -> tuple[int, list[LeaseEndpoint]]:
+def obtain(host: Host, submission: Submission, say: Callable[[str], None]) -> tuple[int, list[LeaseEndpoint]]:
     """Ask and wait until all parts run, and where they are served. What started in part only, or not on its server, or
     was taken back for another before it could be used is given back and asked for again; whatever interrupts the wait
     gives the lease back.
@@ -327,9 +235,9 @@ def obtain(
     tries = 0
     while True:
         with uninterrupted():
-            lease = submit(host, request, parts)
+            lease = submit(host, submission)
         try:
-            return lease, endpoints_of(host, wait(host, lease, request.text, say, len(parts)))
+            return lease, endpoints_of(host, wait(host, lease, submission.request.text, say, submission.jobs))
         except StartedInPart:
             why = "only some of its parts could start"
         except NotStarted as fault:
@@ -338,7 +246,7 @@ def obtain(
                 _cancel(host, lease, say)
                 raise
             why = str(fault)
-            parts = _device_by_device(request, parts[0]) if request.where == "client" else parts
+            submission = submission.device_by_device()
         except HeldBack as fault:
             tries += 1
             if tries == TRIES:

@@ -33,6 +33,7 @@ from toolkit.lease import users as users_module
 from toolkit.lease.instance_record import Instance
 from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
+from toolkit.lease.submission import Submission
 
 
 class Slurm(Protocol):
@@ -53,7 +54,7 @@ class Slurm(Protocol):
     def job(self, number: int) -> SlurmJob | None:
         """The job of exactly this number, asked for anew; None where Slurm knows none."""
 
-    def submit(self, options: Sequence[str], parts: int) -> int:
+    def submit(self, submission: Submission) -> int:
         """Submit one job, or an array of several; its number."""
 
     def cancel(self, lease: int) -> None:

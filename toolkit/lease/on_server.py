@@ -8,13 +8,12 @@ policy trusts with the whole GPU.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.pool_file import PoolFile
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
 from validation.base.counting import number_of
@@ -84,19 +83,15 @@ def notes_on_devices(devices: Sequence[LeasedGpu], conf: ServerConf, account: st
     )
 
 
-def part_refusal(pool_conf: Path, count: int, memory: int | None) -> str:
+def part_refusal(pool_file: PoolFile, count: int, memory: int | None) -> str:
     """Why no server can hold a program on it to a part, as far as this machine was told; "" where one may, and decides
-    for itself. pool_conf: pool.json."""
+    for itself."""
     if memory is not None:
         return "a part for a program there is given by -p, not by its memory (-m)"
     if count > 1:
         return f"a program there gets one part of one GPU; {_INSTEAD}, or for one part"
-    try:
-        data = json.loads(pool_conf.read_text())
-        ways = {str(server.get("enforcement") or "") for server in data["servers"].values()}
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        return ""
-    trusted = isinstance(data.get("native_jobs"), list) and "engine" in ways
+    ways = {server.enforcement for server in pool_file.servers.values()}
+    trusted = pool_file.native_jobs == "classes" and "engine" in ways
     if not ways or "" in ways or "mig" in ways or trusted:
         return ""
     return f"no server can hold a program there to a part: {'; '.join(_NOT_HELD[way] for way in sorted(ways))}"

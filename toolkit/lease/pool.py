@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from toolkit.lease import JOB_NAME, SHARDS_PER_GPU, LeaseError
+from toolkit.lease import JOB_NAME, SHARDS_PER_GPU
 from toolkit.lease.fraction import share_text
 from toolkit.lease.job_comment import is_lease_comment
+from toolkit.lease.pool_file import PoolFile, ServerGpu
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 
 
@@ -47,26 +45,6 @@ class PoolGpu:
         return 0 if self.state else max(self.of - sum(use.shards for use in self.uses), 0)
 
 
-def read_servers(path: Path) -> dict[str, Any]:
-    """What the last run of site.yml found on the servers, {} where this machine was not told."""
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    except ValueError as fault:
-        raise LeaseError(f"{path}: {fault}; run site.yml again") from None
-    servers = data.get("servers")
-    return servers if isinstance(servers, dict) else {}
-
-
-def closed(path: Path) -> bool:
-    """Whether the policy lets no program onto the servers, as far as this machine was told."""
-    try:
-        return bool(json.loads(path.read_text()).get("native_jobs") == "none")
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
 def shards_per_gpu(node: PoolNode) -> int:
     """Parts that a node's GPUs are counted in; 0 where it offers whole GPUs only."""
     return node.shards // node.gpus if node.gpus else SHARDS_PER_GPU
@@ -77,7 +55,7 @@ def is_lease(job: SlurmJob) -> bool:
     return job.name == JOB_NAME and is_lease_comment(job.comment)
 
 
-def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], servers: dict[str, Any]) -> list[PoolGpu]:
+def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], pool_file: PoolFile) -> list[PoolGpu]:
     """Every GPU of the pool in the order of servers and indices."""
     uses: dict[tuple[str, int], list[Use]] = {}
     sizes = {node.name: shards_per_gpu(node) or 1 for node in nodes}
@@ -93,23 +71,23 @@ def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], servers: dict[s
             uses.setdefault((held.node, held.index), []).append(use)
     found = []
     for node in nodes:
-        facts = {gpu["index"]: gpu for gpu in servers.get(node.name, {}).get("gpus", [])}
+        known = {gpu.index: gpu for gpu in pool_file.server(node.name).gpus}
         state = "" if node.serves else f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
         state = node.problem or state or unclear.get(node.name, "")
         for index in range(node.gpus):
-            fact = facts.get(index, {})
+            gpu = known.get(index, ServerGpu(index))
             found.append(
                 PoolGpu(
                     node=node.name,
                     index=index,
                     gpu_class=node.class_of(index),
-                    model=str(fact.get("name", "?")),
-                    memory_mib=int(fact.get("memory_mib", 0)),
-                    emulated=bool(fact.get("emulated", False)),
+                    model=gpu.name,
+                    memory_mib=gpu.memory_mib,
+                    emulated=gpu.emulated,
                     of=sizes[node.name],
                     uses=tuple(uses.get((node.name, index), ())),
-                    reserved_mib=int(fact.get("reserved_mib", 0)),
-                    context_bytes=int(fact.get("context_bytes", 0)),
+                    reserved_mib=gpu.reserved_mib,
+                    context_bytes=gpu.context_bytes,
                     state=state,
                 )
             )

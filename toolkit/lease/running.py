@@ -23,6 +23,7 @@ from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
 from toolkit.lease.images import Here
 from toolkit.lease.pool import where_text
+from toolkit.lease.submission import Submission
 from toolkit.lease.wire import EndCode, Ending
 from validation.base.counting import number_of
 
@@ -250,15 +251,14 @@ def _give_back(host: Host, lease: int, say: Say) -> None:
 
 def run(
     host: Host,
-    request: ask.LeaseRequest,
-    parts: Sequence[Sequence[str]],
+    submission: Submission,
     argv: Sequence[str],
     say: Say,
     chosen: signal.Signals | None = None,
     start: Start | None = None,
 ) -> int:
     """Ask, wait, run (`start`, here if nothing else is said), give back; the exit code."""
-    lease, endpoints = ask.obtain(host, request, parts, say)
+    lease, endpoints = ask.obtain(host, submission, say)
     try:
         say(f"lease {lease}: {describe(endpoints)}")
         for note in notes_of(endpoints):

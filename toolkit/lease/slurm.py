@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, complaint_of, epoch, parse_nodes
+from toolkit.lease.submission import Submission
 from validation.base import bounded
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
@@ -155,14 +156,14 @@ def job(number: int) -> SlurmJob | None:
     return next((j for j in job_parts(number) if j.id == number), None)
 
 
-def submit(options: Sequence[str], parts: int) -> int:
+def submit(submission: Submission) -> int:
     """sbatch of a job, or of several alike as an array; its number. Never given twice to a controller that may have
     heard it."""
-    return _again(lambda: _submit_now(options, parts))
+    return _again(lambda: _submit_now(submission))
 
 
-def _submit_now(options: Sequence[str], parts: int) -> int:
-    done = run(["sbatch", "--parsable", *options, *([f"--array=0-{parts - 1}"] if parts > 1 else [])], stdin=SCRIPT)
+def _submit_now(submission: Submission) -> int:
+    done = run(["sbatch", "--parsable", *submission.options()], stdin=SCRIPT)
     match = re.match(r"(\d+)", done.stdout.strip())
     if done.returncode != 0 or not match:
         raise SlurmError(said(done))

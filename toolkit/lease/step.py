@@ -7,6 +7,7 @@ machine is gone. srun carries input, output and exit code; signals go by scancel
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, Literal, cast
 
 from toolkit.lease import Exit, LeaseError, ranks, sync
 from toolkit.lease.endpoint import LATER, LeaseEndpoint
@@ -30,14 +32,40 @@ PATIENT = 2
 #: What a step shares with the job's others: all that the job has. Messages of srun's own would be the program's.
 _SHARED = ("--overlap", "--mem=0")
 _STEP = (*_SHARED, "--nodes=1", "--ntasks=1", "--mpi=none")
-#: Arguments: folder, what it is known by ("-": its name; a file in it; inode and time of change), program. One sentence
-#: where the program cannot run in it.
+#: Arguments: folder, what it is known by ("-": its name; a file in it; inode and time of change), program. Where the
+#: program cannot run in it: the server and what it has not, in two words.
 _LOOK = """
-no() { echo "$SLURMD_NODENAME has $1"; exit 1; }
-cd -- "$1" 2>/dev/null || no "no folder $1, or not for you"
-[ "$2" = - ] || [ -e "./$2" ] || [ "$(stat -L -c "%i %Y" .)" = "$2" ] || no "another folder $1 than this machine"
-command -v "$3" >/dev/null || no "no program $3"
+no() { echo "$SLURMD_NODENAME $1"; exit 1; }
+cd -- "$1" 2>/dev/null || no no-folder
+[ "$2" = - ] || [ -e "./$2" ] || [ "$(stat -L -c "%i %Y" .)" = "$2" ] || no other-folder
+command -v "$3" >/dev/null || no no-program
 """
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What a server has not for a program."""
+
+    node: str
+    kind: Literal["no-folder", "other-folder", "no-program"]
+
+    def words(self, folder: Path, program: str) -> str:
+        """For its user."""
+        of_kind = {
+            "no-folder": f"no folder {folder}, or not for you",
+            "other-folder": f"another folder {folder} than this machine",
+            "no-program": f"no program {program}",
+        }
+        return f"{self.node} has {of_kind[self.kind]}"
+
+
+_LACK = re.compile(r"(\S+) (no-folder|other-folder|no-program)")
+
+
+def lacks(output: str) -> list[Lack]:
+    """What _LOOK found on all servers, in order."""
+    found = {Lack(match[1], cast(Any, match[2])) for match in map(_LACK.fullmatch, output.splitlines()) if match}
+    return sorted(found, key=lambda one: (one.node, one.kind))
 
 
 @dataclass(frozen=True)
@@ -109,25 +137,26 @@ def look(
         # A step for each group: as parts of one step srun sometimes never ends (ranks.all_end).
         for group in _groups(endpoints, everywhere):
             shape = _shape(group, endpoints, everywhere, bare=True)
-            _look_on(host, ["srun", f"--jobid={endpoints[0].job}", *shape, *options, *words], named)
+            found = _look_on(host, ["srun", f"--jobid={endpoints[0].job}", *shape, *options, *words])
+            if found:
+                by_folder = not named and found[0].kind != "no-program"
+                hint = "; copy it there by --sync, or name one of the server's by --folder" if by_folder else ""
+                raise LeaseError("; ".join(lack.words(folder, program) for lack in found) + hint)
 
 
-def _look_on(host: Host, command_line: Sequence[str], named: bool) -> None:
-    """One step of `look`."""
+def _look_on(host: Host, command_line: Sequence[str]) -> list[Lack]:
+    """One step of `look`: what the servers have not."""
     until = host.clock.monotonic() + AGAIN_S
     while True:
         done = host.slurm.run(command_line, timeout_s=60)
-        against = sorted({line for line in done.stdout.splitlines() if line})
-        later = done.returncode and not against and complaint_of(said(done)) in LATER
+        found = lacks(done.stdout)
+        later = done.returncode and not found and complaint_of(said(done)) in LATER
         if not later or host.clock.monotonic() > until:
             break
         host.clock.sleep(AGAIN_PAUSE_S)
-    if done.returncode and against:
-        hint = "; copy it there by --sync, or name one of the server's by --folder"
-        hint = "" if named or " program " in against[0] else hint
-        raise LeaseError("; ".join(against) + hint)
-    if done.returncode:
+    if done.returncode and not found:
         raise SlurmError(said(done), Exit.RETRY)
+    return found if done.returncode else []
 
 
 def _shape(group: Sequence[LeaseEndpoint], endpoints: Sequence[LeaseEndpoint], how: How, bare: bool) -> list[str]:
