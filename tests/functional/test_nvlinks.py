@@ -94,7 +94,7 @@ int nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *to)
 ASKED_OF_EMULATED = """
 from validation.probes import nvlinks
 try: said(nvlinks.collect())
-except nvlinks.Unanswered as e: said(str(e))
+except nvlinks.NvmlError as e: said(str(e))
 """
 
 
@@ -202,9 +202,35 @@ def test_a_driver_that_tells_no_kind_of_peer_tells_the_links_all_the_same(tmp_pa
 
 
 def test_a_library_that_cannot_say_is_told_with_its_reason(tmp_path: Path) -> None:
-    assert said(compiled(tmp_path, fail_init=9)) == {"unanswered": "nvmlInit_v2: NVML error 9"}
-    assert said(compiled(tmp_path, "int nothing;")) == {"unanswered": f"{tmp_path}/libnvidia-ml.so.1 knows no NVLink"}
-    assert said(tmp_path / "none.so") == {"unanswered": f"no {tmp_path}/none.so"}
+    words = "nvmlInit_v2: NVML error 9; the kernel module of the driver is not loaded: modprobe nvidia"
+    assert said(compiled(tmp_path, fail_init=9)) == {"unanswered": words}
+    library = f"{tmp_path}/libnvidia-ml.so.1"
+    assert said(compiled(tmp_path, "int nothing;")) == {"unanswered": f"{library} is not NVML"}
+    older = STAND_IN.replace("int nvmlDeviceGetNvLinkState", "static int unknown")
+    assert said(compiled(tmp_path, older)) == {"unanswered": f"{library} knows no NVLink"}
+    assert said(tmp_path / "none.so") == {"unanswered": f"no {tmp_path}/none.so: the GPU driver is not installed"}
+
+
+def test_the_state_of_a_fabric_is_one_byte_of_the_drivers(tmp_path: Path) -> None:
+    """nvml.h has an unsigned char there and the binding a number of four bytes: what is between is nobody's."""
+    filled = STAND_IN.replace("memset(&to->clusterUuid, 0, sizeof *to - 4);", "memset(&to->clusterUuid, 0x5a, 32);")
+    assert filled != STAND_IN
+    [one, _] = said(compiled(tmp_path, filled, fabric=True))["gpus"]
+    assert (one["fabric"]["state"], one["fabric"]["status"], one["fabric"]["clique"]) == ("completed", 23, 7)
+
+
+def test_an_older_driver_tells_of_the_fabric_without_its_health(tmp_path: Path) -> None:
+    older = STAND_IN.replace("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo").replace(
+        "nvmlGpuFabricInfo_v2_t *to) {\n    if (to->version != 0x02000024 || device == &gpus[1]) "
+        "return device == &gpus[1] ? 3 : 25;\n    memset(&to->clusterUuid, 0, sizeof *to - 4);",
+        "void *at) {\n    nvmlGpuFabricInfo_v2_t wide, *to = &wide; if (device == &gpus[1]) return 3;\n"
+        "    memset(&wide, 0, sizeof wide);",
+    )
+    older = older.replace("1 << 20;\n    return 0;", "1 << 20;\n    memcpy(at, wide.clusterUuid, 28); return 0;")
+    assert "wide.clusterUuid" in older
+    one, other = said(compiled(tmp_path, older, fabric=True))["gpus"]
+    assert other["fabric"] is None
+    assert (one["fabric"]["state"], one["fabric"]["clique"], one["fabric"]["unhealthy"]) == ("completed", 7, [])
 
 
 def test_the_library_of_emulated_devices_is_labelled(tmp_path: Path) -> None:

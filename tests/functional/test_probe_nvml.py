@@ -29,7 +29,7 @@ try:
     with Nvml(*sys.argv[1:]) as nvml:
         print(json.dumps({"driver": nvml.driver(), "emulated": nvml.emulated, "gpus": [
             {"index": g.index, "uuid": g.uuid, "name": g.name, "address": g.address, "memory": g.memory,
-             "processes": g.processes(), "state": g.state().document(), "ecc": g.numbers("EccMode", count=2)}
+             "processes": g.processes(), "state": g.state().document(), "ecc": g.said("EccMode")}
             for g in nvml.gpus()]}))
 except NvmlError as fault:
     print(json.dumps(str(fault)))

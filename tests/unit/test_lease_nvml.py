@@ -1,20 +1,20 @@
-"""What NVML says, as far as no emulated device says it."""
+"""What leases are told of GPUs by NVML, as far as no emulated device says it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
-from toolkit.lease import nvml
+from tests.support.nvml_driver import GPU_IS_LOST, NOT_SUPPORTED, Driver, drive, number
+from toolkit.lease import LeaseError, nvml
 
 
 def lists(*pids: int) -> Callable[..., int]:
     """A driver's function that names these processes."""
 
-    def query(_handle: object, count: Any, infos: Any) -> int:
+    def query(_self: object, _handle: object, count: Any, infos: Any) -> int:
         count._obj.value = len(pids)
         for info, pid in zip(infos, pids, strict=False):
             info.pid = pid
@@ -26,16 +26,12 @@ def lists(*pids: int) -> Callable[..., int]:
 def test_clients_of_mps_are_seen_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """NVML lists them apart: an end that leaves one of them must drain the server."""
 
-    class Driver:
-        nvmlDeviceGetUUID = None
-        nvmlDeviceGetComputeRunningProcesses_v3 = staticmethod(lists(7, 8))
-        nvmlDeviceGetGraphicsRunningProcesses_v2 = staticmethod(lists(10))
-        nvmlDeviceGetMPSComputeRunningProcesses_v2 = staticmethod(lists(8, 9))
+    class Mps(Driver):
+        nvmlDeviceGetComputeRunningProcesses_v3 = lists(7, 8)
+        nvmlDeviceGetGraphicsRunningProcesses_v2 = lists(10)
+        nvmlDeviceGetMPSComputeRunningProcesses_v2 = lists(8, 9)
 
-    monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
-    monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
-    monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
-    monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
+    drive(monkeypatch, Mps())
     assert nvml.processes() == {"GPU-0": [7, 8, 9, 10]}
 
 
@@ -53,21 +49,27 @@ def test_clients_of_mps_are_seen_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_multiprocessors_follow_from_cores_by_generation(
-    capability: tuple[int, int], cores: int, sms: int | None
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], cores: int, sms: int | None
 ) -> None:
-    def counted(_handle: object, into: Any) -> int:
-        into._obj.value = cores
-        return 0
+    class Counted(Driver):
+        def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
+            memory._obj.total = 16 << 30
+            return 0
 
-    def told(_handle: object, major: Any, minor: Any) -> int:
-        major._obj.value, minor._obj.value = capability
-        return 0
+        def nvmlDeviceGetNumGpuCores(self, handle: Any, into: Any) -> int:
+            into._obj.value = cores
+            return 0
 
-    class Driver:
-        nvmlDeviceGetNumGpuCores = staticmethod(counted)
-        nvmlDeviceGetCudaComputeCapability = staticmethod(told)
+        def nvmlDeviceGetCudaComputeCapability(self, handle: Any, major: Any, minor: Any) -> int:
+            major._obj.value, minor._obj.value = capability
+            return 0
 
-    assert nvml._sm_count(Driver, nvml.ctypes.c_void_p()) == sms
+    drive(monkeypatch, Counted())
+    [gpu] = nvml.gpus()
+    assert (gpu.sm_count, gpu.memory_mib, gpu.reserved_mib, gpu.index) == (sms, 16384, 0, 0)
+    monkeypatch.delattr(Counted, "nvmlDeviceGetNumGpuCores")  # a driver before R470
+    drive(monkeypatch, Counted())
+    assert nvml.gpus()[0].sm_count is None
 
 
 def test_a_driver_whose_third_version_is_another_structure_is_asked_for_the_second(
@@ -75,18 +77,13 @@ def test_a_driver_whose_third_version_is_another_structure_is_asked_for_the_seco
 ) -> None:
     """R535 up to .86: each entry of _v3 has 32 bytes there, and the second process would be read out of the first."""
 
-    class Driver:
-        nvmlDeviceGetUUID = None
-        nvmlDeviceGetComputeRunningProcesses_v2 = staticmethod(lists(7, 8))
+    class Early(Driver):
+        nvmlDeviceGetComputeRunningProcesses_v2 = lists(7, 8)
 
-        @staticmethod
-        def nvmlDeviceGetComputeRunningProcesses_v3(*_args: object) -> int:
+        def nvmlDeviceGetComputeRunningProcesses_v3(self, *_args: object) -> int:
             raise AssertionError("asked in a version that has two structures")
 
-    monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
-    monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
-    monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
-    monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
+    drive(monkeypatch, Early())
     assert nvml.processes() == {"GPU-0": [7, 8]}
 
 
@@ -94,16 +91,42 @@ def test_more_processes_than_there_was_room_for_are_asked_for_again(monkeypatch:
     """A user with many small programs must not hide one of them: an end would not see it."""
     rooms = []
 
-    def query(handle: object, count: Any, infos: Any) -> int:
-        rooms.append(count._obj.value)
-        return 7 if count._obj.value < 300 else lists(*range(1, 301))(handle, count, infos)
+    class Crowded(Driver):
+        def nvmlDeviceGetComputeRunningProcesses_v2(self, handle: object, count: Any, infos: Any) -> int:
+            rooms.append(count._obj.value)
+            return 7 if count._obj.value < 5000 else lists(*range(1, 5001))(self, handle, count, infos)
 
-    class Driver:
-        nvmlDeviceGetUUID = None
-        nvmlDeviceGetComputeRunningProcesses_v2 = staticmethod(query)
+    drive(monkeypatch, Crowded())
+    assert (len(nvml.processes()["GPU-0"]), rooms) == (5000, [64, 4096, 65536])
 
-    monkeypatch.setattr(nvml, "_opened", lambda: nullcontext(Driver))
-    monkeypatch.setattr(nvml, "_handles", lambda _library: [None])
-    monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
-    monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
-    assert (len(nvml.processes()["GPU-0"]), rooms) == (300, [256, 4096])
+
+def test_a_gpu_that_does_not_say_how_busy_it_is_costs_no_other_its_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Three(Driver):
+        gpus = 3
+
+        def nvmlDeviceGetUtilizationRates(self, handle: Any, into: Any) -> int:
+            into._obj.gpu = 40 + number(handle)
+            return (0, NOT_SUPPORTED, GPU_IS_LOST)[number(handle)]
+
+    drive(monkeypatch, Three())
+    assert nvml.utilisation() == {"GPU-0": 40, "GPU-1": None, "GPU-2": None}
+
+
+@pytest.mark.parametrize("lacks", ["nvmlDeviceGetUUID", "nvmlDeviceGetMemoryInfo"])
+def test_a_gpu_that_does_not_say_what_it_is_is_not_lent(monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    class Silent(Driver):
+        def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
+            return 0
+
+    drive(monkeypatch, Silent())
+    assert len(nvml.gpus()) == 1
+    monkeypatch.setattr(Silent, lacks, lambda *_: NOT_SUPPORTED, raising=False)
+    drive(monkeypatch, Silent())
+    with pytest.raises(LeaseError, match="GPU 0 does not say what it is"):
+        nvml.gpus()
+
+
+def test_a_server_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("validation.nvml.Nvml.__init__.__defaults__", ("libnvidia-ml-of-nobody.so.1",))
+    with pytest.raises(LeaseError, match=r"no libnvidia-ml-of-nobody\.so\.1: the GPU driver is not installed"):
+        nvml.gpus()

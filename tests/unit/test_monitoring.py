@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import datetime
 import importlib
 import json
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from tests.support.node_modules import ROOT, load_filters, run
+from tests.support.nvml_driver import NOT_SUPPORTED, Driver, drive, number
 from tests.support.package_indices import unrecorded
 from validation.trend.metrics import HELP as SITE_METRICS
 
@@ -93,32 +93,8 @@ def test_the_file_is_what_prometheus_reads(programs: Any, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
 
 
-class FakeNvml:
-    """Two functions of NVML that work and two that the device does not support (3 = NVML_ERROR_NOT_SUPPORTED)."""
-
-    name = b"Emulated by name alone"
-
-    def nvmlInit_v2(self) -> int:
-        return 0
-
-    def nvmlShutdown(self) -> int:
-        return 0
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 1
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
-        handle._obj.value = 7
-        return 0
-
-    def nvmlDeviceGetName(self, handle: Any, buffer: Any, length: int) -> int:
-        buffer.value = self.name
-        return 0
-
-    def nvmlDeviceGetUUID(self, handle: Any, buffer: Any, length: int) -> int:
-        buffer.value = b"GPU-1"
-        return 0
+class Some(Driver):
+    """Two functions of NVML that work and one that the device does not support; the others this driver has not."""
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
         memory._obj.total, memory._obj.used = 1000, 0
@@ -129,55 +105,73 @@ class FakeNvml:
         return 0
 
     def nvmlDeviceGetTemperature(self, handle: Any, kind: int, degrees: Any) -> int:
-        return 3
+        return NOT_SUPPORTED
 
 
 def test_a_gpu_says_what_it_supports_and_nothing_else(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: FakeNvml())
+    drive(monkeypatch, Some())
     samples, fault = programs["gpu_metrics"].reading()
     assert fault is None
     values = {metric: value for metric, labels, value in samples}
     # 0 is a reading; what is not supported is none
-    assert values["elastic_ai_gpu_utilization_ratio"] == 0
-    assert "elastic_ai_gpu_temperature_celsius" not in values
-    assert "elastic_ai_gpu_power_watts" not in values
+    assert values == {
+        "elastic_ai_gpu_info": 1,
+        "elastic_ai_gpu_nvml_up": 1,
+        "elastic_ai_gpu_memory_total_bytes": 1000,
+        "elastic_ai_gpu_memory_used_bytes": 0,
+        "elastic_ai_gpu_utilization_ratio": 0,
+    }
     assert all(labels["emulated"] == "false" for _, labels, _ in samples if labels)
 
 
-class LosingNvml(FakeNvml):
-    """Three GPUs: the second has fallen off the bus (15), the third wants repairs that drivers from 580 on tell."""
+class Losing(Some):
+    """Three GPUs: the second has fallen off the bus, the third wants repairs that drivers from 580 on tell."""
 
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = 3
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
-        handle._obj.value = 7 + index
-        return 15 if index == 1 else 0
+    gpus, lost = 3, (1,)
 
     def nvmlDeviceGetRepairStatus(self, handle: Any, status: Any) -> int:
         assert status._obj.version == 0x100000C
-        status._obj.channel, status._obj.tpc = 0, int(handle.value == 9)
+        status._obj.bChannelRepairPending, status._obj.bTpcRepairPending = 0, int(number(handle) == 2)
         return 0
 
     def nvmlDeviceGetUnrepairableMemoryFlag_v1(self, handle: Any, status: Any) -> int:
         assert status._obj.version == 0x1000008
-        status._obj.unrepairable = int(handle.value == 9)
+        status._obj.unrepairableMemory = int(number(handle) == 2)
         return 0
 
 
 def test_a_gpu_that_is_lost_costs_no_other_its_figures(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: LosingNvml())
+    drive(monkeypatch, Losing())
     samples, fault = programs["gpu_metrics"].reading()
-    assert fault == "GPU 1: nvmlDeviceGetHandleByIndex_v2: 15"
+    assert fault == "GPU 1: NVML error 15, it has fallen off the bus"
     assert samples[-1] == ("elastic_ai_gpu_nvml_up", {}, 1)
     assert [labels["gpu"] for name, labels, _ in samples if name == "elastic_ai_gpu_info"] == [0, 2]
     repairs = {(name, labels["gpu"]): value for name, labels, value in samples if "repair" in name}
     assert repairs == {("elastic_ai_gpu_repair_pending", 2): 1, ("elastic_ai_gpu_repair_failed", 2): 1}
 
 
+class Repairing(Some):
+    """A GPU from Ampere on: rows are remapped, and the two later functions are not there."""
+
+    def nvmlDeviceGetRemappedRows(self, handle: Any, right: Any, wrong: Any, pending: Any, failed: Any) -> int:
+        pending._obj.value, failed._obj.value = 1, 0
+        return 0
+
+    def nvmlDeviceGetRetiredPagesPendingStatus(self, handle: Any, pending: Any) -> int:
+        return NOT_SUPPORTED
+
+
+def test_rows_that_wait_for_a_reset_are_a_repair_that_is_pending(
+    programs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drive(monkeypatch, Repairing())
+    samples, _ = programs["gpu_metrics"].reading()
+    repairs = {name: value for name, _, value in samples if "repair" in name}
+    assert repairs == {"elastic_ai_gpu_repair_pending": 1, "elastic_ai_gpu_repair_failed": 0}
+
+
 def test_a_node_without_the_drivers_library_says_so(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs["gpu_metrics"], "LIBRARY", "libnvidia-ml-of-nobody.so.1")
+    monkeypatch.setattr("validation.nvml.Nvml.__init__.__defaults__", ("libnvidia-ml-of-nobody.so.1",))
     samples, fault = programs["gpu_metrics"].reading()
     assert samples == [("elastic_ai_gpu_nvml_up", {}, 0)]
     assert "libnvidia-ml-of-nobody" in fault

@@ -1,11 +1,12 @@
-"""The GPUs of this node by NVML: who they are, who works on them, what they are doing right now.
+"""NVML of this machine, by NVIDIA's own binding: who the GPUs are, who works on them, what they are doing right now.
 
-Through ctypes, for nodes have no pynvml: functions, structures and values as in NVIDIA's nvml.h; only what every driver
-since R450 has, and newer functions where they are there. What a GPU or its driver does not say is None, never 0.
+The one place that asks NVML, for probes, leases and the exporter. A driver may be older than the binding and lack a
+function: then that one figure is not said. What a GPU or its driver does not say is None, never 0. Needed is only what
+every driver since R450 has.
 
     with Nvml() as nvml:
         for gpu in nvml.gpus():
-            gpu.uuid, gpu.processes(), gpu.state()
+            gpu.uuid, gpu.processes(), gpu.state(), gpu.said("EccMode")
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import ctypes
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from validation.nvml import binding
+
 LIBRARY = "libnvidia-ml.so.1"
 EMULATED = "elasticAiEmulated"  # what the library of the lab's emulated devices exports, and none of NVIDIA's
-OK, INSUFFICIENT_SIZE = 0, 7  # nvmlReturn_t
+OK, INVALID_ARGUMENT, NOT_SUPPORTED, INSUFFICIENT_SIZE, FUNCTION_NOT_FOUND = 0, 2, 3, 7, 13  # nvmlReturn_t
 BARRED = {4: "this user has no right to it: look at its device file"}  # NVML_ERROR_NO_PERMISSION
 GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 INIT = {
@@ -26,10 +29,13 @@ INIT = {
     18: "library and kernel module of the driver are of different versions: load the installed module, or reboot",
 }
 """nvmlReturn_t of nvmlInit (nvml.h) -> what an operator looks at."""
-MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size, and 2
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
+TEMPERATURE = 0  # NVML_TEMPERATURE_GPU
 NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 MILLI = 1000.0
+#: NVML lists clients of MPS, and programs that draw, apart from other processes.
+LISTS = tuple(f"{kind}RunningProcesses" for kind in ("Compute", "MPSCompute", "Graphics"))
+ROOM = (64, 4096, 65536)  # processes that are asked for at first, and where there are more
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons (nvmlClocksEventReason*, before R535 nvmlClocksThrottleReason*).
 REASONS = {
     0x1: "gpu_idle",
@@ -48,48 +54,6 @@ REASONS = {
 
 class NvmlError(Exception):
     """NVML is not there or does not answer; in words."""
-
-
-class _PciInfo(ctypes.Structure):
-    """nvmlPciInfo_t."""
-
-    _fields_ = [
-        ("bus_id_legacy", ctypes.c_char * 16),
-        *((name, ctypes.c_uint) for name in ("domain", "bus", "device", "pci_device_id", "pci_subsystem_id")),
-        ("bus_id", ctypes.c_char * 32),
-    ]
-
-
-class _Utilization(ctypes.Structure):
-    """nvmlUtilization_t, percent."""
-
-    _fields_ = [("gpu", ctypes.c_uint), ("memory", ctypes.c_uint)]
-
-
-class _Memory(ctypes.Structure):
-    """nvmlMemory_t, bytes."""
-
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
-class _Memory2(ctypes.Structure):
-    """nvmlMemory_v2_t, bytes; what the driver keeps for itself is `reserved`, and not `used`."""
-
-    _fields_ = [
-        ("version", ctypes.c_uint),
-        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
-    ]
-
-
-class _ProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_v2_t, and nvmlProcessInfo_t of _v3 in all drivers but the first of R535."""
-
-    _fields_ = [
-        ("pid", ctypes.c_uint),
-        ("used_bytes", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
 
 
 @dataclass(frozen=True)
@@ -123,23 +87,17 @@ def reason_names(bits: int) -> tuple[str, ...]:
     return tuple(sorted(REASONS.get(1 << n, hex(1 << n)) for n in range(64) if bits >> n & 1))
 
 
-class Gpu:
-    """One GPU that NVML has found. index: NVML's (by PCI address), which CUDA counts by only if it is told to."""
+class Device:
+    """A GPU or a MIG instance of one. index: the GPU's. uuid: "" where it does not say."""
 
-    def __init__(self, library: Any, index: int) -> None:
-        """Its handle; NvmlError where it does not answer, as one that has fallen off the bus."""
-        self.library, self.index = library, index
-        self.handle = ctypes.c_void_p()
-        code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(self.handle))
-        if code != OK:
-            why = {**GONE, **BARRED}.get(code)
-            raise NvmlError(f"GPU {index}: NVML error {code}" + (f", {why}" if why else ""))
-        self.uuid, self.name = self.text("UUID") or "", self.text("Name") or ""
-        self.emulated = hasattr(library, EMULATED)
+    def __init__(self, nvml: Nvml, index: int, handle: Any) -> None:
+        """As NVML gave its handle."""
+        self.nvml, self.index, self.handle = nvml, index, handle
+        self.uuid = str(self.said("UUID") or "")
 
-    def function(self, name: str) -> Any:
-        """nvmlDeviceGet`name`, None where this driver has none of that name."""
-        return getattr(self.library, f"nvmlDeviceGet{name}", None)
+    def asked(self, name: str, *given: Any) -> tuple[int, Any]:
+        """nvmlReturn_t of nvmlDeviceGet`name`, and what the binding makes of the answer; None where it failed."""
+        return self.nvml.called(f"nvmlDeviceGet{name}", self.handle, *given)
 
     def there(self, code: int) -> bool:
         """Whether a call succeeded; NvmlError where it shows that the GPU is gone: then nothing is merely unsaid."""
@@ -147,41 +105,18 @@ class Gpu:
             raise NvmlError(f"GPU {self.index}: NVML error {code}, {GONE[code]}")
         return code == OK
 
-    def number(self, name: str, *before: int, of: Any = ctypes.c_uint) -> int | None:
-        """What nvmlDeviceGet`name` writes: a number, after the arguments `before`. None where it does not say."""
-        found = self.numbers(name, *before, of=of, count=1)
-        return found[0] if found else None
+    def said(self, name: str, *given: Any) -> Any:
+        """What nvmlDeviceGet`name` answers to `given`, as the binding has it: a number, a text, a list or a structure.
 
-    def numbers(self, name: str, *before: int, of: Any = ctypes.c_uint, count: int) -> list[int] | None:
-        """The same of a function that writes several."""
-        function, values = self.function(name), [of() for _ in range(count)]
-        if function is None:
-            return None
-        code = function(self.handle, *(ctypes.c_int(one) for one in before), *(ctypes.byref(v) for v in values))
-        return [int(value.value) for value in values] if self.there(code) else None
-
-    def text(self, name: str) -> str | None:
-        """What nvmlDeviceGet`name` writes: a text."""
-        function, buffer = self.function(name), ctypes.create_string_buffer(96)
-        if function is None or not self.there(function(self.handle, buffer, ctypes.c_uint(96))):
-            return None
-        return buffer.value.decode("utf-8", "replace")
-
-    def structure(self, name: str, into: Any) -> Any:
-        """`into` as nvmlDeviceGet`name` fills it, None where it does not."""
-        function = self.function(name)
-        return into if function is not None and self.there(function(self.handle, ctypes.byref(into))) else None
-
-    @property
-    def address(self) -> str:
-        """PCI address as sysfs writes it, "" where it does not say."""
-        info = self.structure("PciInfo_v3", _PciInfo()) or self.structure("PciInfo_v2", _PciInfo())
-        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0" if info else ""
+        None where the GPU, its driver or the binding does not say.
+        """
+        code, answer = self.asked(name, *given)
+        return answer if self.there(code) else None
 
     @property
     def memory(self) -> tuple[int, int] | None:
         """(total, used) bytes. Before R510 `used` has what the driver keeps for itself, hundreds of MiB, in it."""
-        found = self.structure("MemoryInfo_v2", _Memory2(version=MEMORY_V2)) or self.structure("MemoryInfo", _Memory())
+        found = self.said("MemoryInfo", self.nvml.binding.nvmlMemory_v2) or self.said("MemoryInfo")
         return (found.total, found.used) if found else None
 
     def processes(self) -> dict[int, int] | None:
@@ -190,61 +125,110 @@ class Gpu:
         PIDs are those of the outermost PID namespace. None where NVML does not list them: nobody knows who works here.
         """
         held: dict[int, int] = {}
-        answered = False
-        for name in ("ComputeRunningProcesses", "MPSComputeRunningProcesses", "GraphicsRunningProcesses"):
-            query = self.function(f"{name}_v2") or self.function(f"{name}_v3")  # R535 up to .86: _v3 is 32 bytes there
-            for room in (64, 4096):
-                count, infos = ctypes.c_uint(room), (_ProcessInfo * room)()
-                code = query(self.handle, ctypes.byref(count), infos) if query else INSUFFICIENT_SIZE
-                if code == OK:
-                    answered = True
-                    for info in infos[: count.value]:
-                        held[info.pid] = info.used_bytes if info.used_bytes != NOT_SAID else 0
-                if code != INSUFFICIENT_SIZE:
-                    break
-        return held if answered else None
+        lists = [listed for listed in map(self._listed, LISTS) if listed is not None]
+        for pid, used in (one for listed in lists for one in listed):
+            held[pid] = max(held.get(pid, 0), used)
+        return held if lists else None
 
-    def reasons(self) -> tuple[str, ...] | None:
-        """Why its clocks are where they are."""
-        bits = self.number("CurrentClocksEventReasons", of=ctypes.c_ulonglong)
-        if bits is None:
-            bits = self.number("CurrentClocksThrottleReasons", of=ctypes.c_ulonglong)
-        return None if bits is None else reason_names(bits)
+    def _listed(self, name: str) -> list[tuple[int, int]] | None:
+        """Processes of one list, with their bytes; None where NVML has it not.
+
+        Not by the binding's function. It asks for the newest form, _v3, which older drivers lack, and of which the
+        first of R535 (up to .86) write entries of 32 bytes, so that each is read out of another: _v2 is of one size
+        wherever it is. And it asks first how many there are, and fails where many more have begun meanwhile.
+        """
+        forms = (getattr(self.nvml.library, f"nvmlDeviceGet{name}{version}", None) for version in ("_v2", "_v3"))
+        query = next((form for form in forms if form is not None), None)
+        for room in ROOM:
+            if query is None:
+                break
+            count, infos = ctypes.c_uint(room), (self.nvml.binding.c_nvmlProcessInfo_v2_t * room)()
+            code = query(self.handle, ctypes.byref(count), infos)
+            if code == OK:
+                found = ((int(info.pid), int(info.usedGpuMemory)) for info in infos[: count.value])
+                return [(pid, 0 if used == NOT_SAID else used) for pid, used in found]
+            if code != INSUFFICIENT_SIZE:
+                break
+        return None
 
     def utilisation(self) -> int | None:
         """Percent of NVML's last sample period in which a kernel ran."""
-        used = self.structure("UtilizationRates", _Utilization())
-        return used.gpu if used else None
+        used = self.said("UtilizationRates")
+        return int(used.gpu) if used else None
+
+
+class Gpu(Device):
+    """One GPU that NVML has found. index: NVML's (by PCI address), which CUDA counts by only if it is told to."""
+
+    def __init__(self, nvml: Nvml, index: int) -> None:
+        """Its handle; NvmlError where it does not answer, as one that has fallen off the bus."""
+        code, handle = nvml.called("nvmlDeviceGetHandleByIndex", index)
+        if code != OK:
+            why = {**GONE, **BARRED}.get(code)
+            raise NvmlError(f"GPU {index}: NVML error {code}" + (f", {why}" if why else ""))
+        super().__init__(nvml, index, handle)
+        self.emulated, self.name = nvml.emulated, str(self.said("Name") or "")
+
+    @property
+    def address(self) -> str:
+        """PCI address as sysfs writes it, "" where it does not say."""
+        return address(self.said("PciInfo_v3"))
+
+    def instances(self) -> tuple[list[Device], int] | None:
+        """Its MIG instances, and of how many slices all of it is; None where it is not in MIG mode."""
+        mode, slices = self.said("MigMode"), self.said("MaxMigDeviceCount")
+        if not mode or not mode[0] or slices is None:
+            return None
+        handles = (self.said("MigDeviceHandleByIndex", place) for place in range(slices))
+        return [Device(self.nvml, self.index, handle) for handle in handles if handle is not None], slices
+
+    def reasons(self) -> int | None:
+        """Why its clocks are where they are: bits of REASONS."""
+        bits = self.said("CurrentClocksEventReasons")
+        return self.said("CurrentClocksThrottleReasons") if bits is None else int(bits)
 
     def state(self) -> State:
         """What it is doing at this moment."""
-        used = self.structure("UtilizationRates", _Utilization())
-        power, limit = self.number("PowerUsage"), self.number("EnforcedPowerLimit")
+        used, bits = self.said("UtilizationRates"), self.reasons()
+        power, limit = self.said("PowerUsage"), self.said("EnforcedPowerLimit")
         return State(
-            sm_mhz=self.number("ClockInfo", SM),
-            sm_max_mhz=self.number("MaxClockInfo", SM),
-            memory_mhz=self.number("ClockInfo", MEMORY),
-            memory_max_mhz=self.number("MaxClockInfo", MEMORY),
+            sm_mhz=self.said("ClockInfo", SM),
+            sm_max_mhz=self.said("MaxClockInfo", SM),
+            memory_mhz=self.said("ClockInfo", MEMORY),
+            memory_max_mhz=self.said("MaxClockInfo", MEMORY),
             power_w=None if power is None else power / MILLI,
             power_limit_w=None if limit is None else limit / MILLI,
-            temperature_c=self.number("Temperature", 0),  # NVML_TEMPERATURE_GPU
+            temperature_c=self.said("Temperature", TEMPERATURE),
             utilisation_percent=used.gpu if used else None,
             memory_utilisation_percent=used.memory if used else None,
-            throttle_reasons=self.reasons(),
+            throttle_reasons=None if bits is None else reason_names(bits),
         )
+
+
+def address(info: Any) -> str:
+    """A PCI address as sysfs writes it; "" where there is none."""
+    return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0" if info else ""
 
 
 class Nvml:
     """NVML, opened; `with` closes it."""
 
     def __init__(self, name: str = LIBRARY) -> None:
-        """Load it; NvmlError where it is not there."""
+        """Load it and the binding; NvmlError where either is not there.
+
+        Loaded and opened here, not by the binding: that knows one name of the library, and its nvmlInit is another
+        function, whose return value says the same.
+        """
         try:
             self.library: Any = ctypes.CDLL(name)
         except OSError:
             raise NvmlError(f"no {name}: the GPU driver is not installed") from None
         if not hasattr(self.library, "nvmlInit_v2"):
             raise NvmlError(f"{name} is not NVML")
+        try:
+            self.binding = binding.load(self.library)
+        except binding.Unusable as fault:
+            raise NvmlError(f"NVML is here, and nothing to ask it by: {fault}") from None
 
     def __enter__(self) -> Nvml:
         """Open; NvmlError where the driver does not answer."""
@@ -257,6 +241,21 @@ class Nvml:
         """Close."""
         self.library.nvmlShutdown()
 
+    def called(self, name: str, *given: Any) -> tuple[int, Any]:
+        """nvmlReturn_t of a function, and what the binding makes of the answer; None where it failed.
+
+        The driver may lack the function, or the binding, whichever is older: FUNCTION_NOT_FOUND. A text is decoded
+        here, for the binding fails at one that is not UTF-8.
+        """
+        function = getattr(self.binding, name, None)
+        if function is None:
+            return FUNCTION_NOT_FOUND, None
+        try:
+            answer = getattr(function, "__wrapped__", function)(*given)
+        except self.binding.NVMLError as fault:
+            return int(fault.value), None
+        return OK, answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
+
     @property
     def emulated(self) -> bool:
         """Host memory stands in for the GPUs."""
@@ -264,21 +263,18 @@ class Nvml:
 
     def driver(self) -> str:
         """Version of the driver, "" where it does not say."""
-        buffer = ctypes.create_string_buffer(96)
-        code = self.library.nvmlSystemGetDriverVersion(buffer, ctypes.c_uint(96))
-        return buffer.value.decode("utf-8", "replace") if code == OK else ""
+        return str(self.called("nvmlSystemGetDriverVersion")[1] or "")
 
     def count(self) -> int:
         """How many GPUs there are; NvmlError where NVML cannot tell."""
-        count = ctypes.c_uint()
-        code = self.library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        code, count = self.called("nvmlDeviceGetCount")
         if code != OK:
             raise NvmlError(f"nvmlDeviceGetCount_v2: NVML error {code}")
-        return count.value
+        return int(count)
 
     def gpu(self, index: int) -> Gpu:
         """One GPU by index; NvmlError where it does not answer."""
-        return Gpu(self.library, index)
+        return Gpu(self, index)
 
     def gpus(self) -> list[Gpu]:
         """All GPUs by index; NvmlError where they cannot be counted or one does not answer."""

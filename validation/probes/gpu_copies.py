@@ -381,8 +381,8 @@ class Bench:
         }
         if known is not None:
             with contextlib.suppress(NvmlError):  # it was lost meanwhile
-                said["generation"] = known.number("CurrPcieLinkGeneration")
-                said["lanes"] = known.number("CurrPcieLinkWidth")
+                said["generation"] = known.said("CurrPcieLinkGeneration")
+                said["lanes"] = known.said("CurrPcieLinkWidth")
                 said["state"] = known.state().document()
         with contextlib.suppress(CudaError):
             gpu.wait()
@@ -436,7 +436,7 @@ def bench(nvml: Nvml, asked: Asked) -> tuple[Bench, list[Gpu], list[str]]:
         raise CudaError("; ".join([*refused.values(), *silent]), HELD)
     others = {gpu.uuid: beside(gpu) for gpu in gpus}  # before this process is there itself
     cuda = Cuda()
-    mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in gpus)
+    mig = any((gpu.said("MigMode") or [0])[0] for gpu in gpus)
     if why := hidden(cuda.count(), len(gpus), asked.gpus, mig):
         raise CudaError(why)
     return Bench(cuda, asked, refused, others), gpus, silent
@@ -446,7 +446,7 @@ def links() -> tuple[list[dict[str, Any]] | None, str]:
     """NVLinks of the GPUs as validation.facts.NvGpu, or why nobody knows."""
     try:
         return nvlinks.collect()["gpus"], ""
-    except (nvlinks.Unanswered, AttributeError) as fault:  # a driver without one of the functions
+    except NvmlError as fault:
         return None, str(fault)
 
 

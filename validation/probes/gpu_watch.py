@@ -173,7 +173,7 @@ class Watch:
                 gpu = next((one for one in nvml.answering()[0] if address and one.address == address), None)
                 if gpu is None:
                     raise NvmlError(f"NVML has no GPU at {address or 'an unknown address'}")
-                self.who.update(uuid=gpu.uuid, serial=gpu.text("Serial") or "", others=gpu.processes() or {})
+                self.who.update(uuid=gpu.uuid, serial=gpu.said("Serial") or "", others=gpu.processes() or {})
         except (NvmlError, AttributeError, OSError) as fault:
             self.said = str(fault)
 
