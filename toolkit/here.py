@@ -39,8 +39,8 @@ _DRIVER = """
 import ctypes, json, sys
 sys.path.insert(0, sys.argv[1])
 from validation.probes.cuda import LIBRARY
-from validation.nvml import Nvml, NvmlError
-said = {"emulated": False, "gpus": 0, "trouble": ""}
+from validation.nvml import Nvml, NvmlError, Unaskable
+said = {"emulated": False, "gpus": 0, "trouble": "", "unasked": False}
 try:
     with Nvml() as nvml:
         said.update(emulated=nvml.emulated, gpus=nvml.count())
@@ -49,7 +49,7 @@ try:
     except OSError as fault:
         said["trouble"] = f"{LIBRARY} cannot be loaded: {fault}"
 except NvmlError as fault:
-    said["trouble"] = str(fault)
+    said.update(trouble=str(fault), unasked=isinstance(fault, Unaskable))
 print(json.dumps(said))
 """
 _LINKS = """
@@ -72,7 +72,9 @@ def topology_here() -> Topology:
     if not driver.emulated and driver.gpus and (not gpus or virtualisation.detect()[1]):
         gpus = gpus[: driver.gpus]  # the buses show a container its host's GPUs, or, as in gVisor, none: NVML knows
     count, trouble = len(gpus), gpu_trouble(gpus) or library_trouble(gpus, driver)
-    if not gpus and driver.gpus:
+    if driver.unasked:
+        trouble = driver.trouble
+    elif not gpus and driver.gpus:
         count = driver.gpus
         trouble = "" if emulated else file_trouble() or driver.trouble
     found = Found(user=user(), gpus=count, gpu_trouble=trouble, torch=torch, torch_python=python, emulated=emulated)
@@ -206,11 +208,15 @@ def file_trouble(gpus: int | None = None, dev: Path | None = None) -> str:
 
 
 class Driver(NamedTuple):
-    """What the driver's libraries say: whether their devices are emulated, how many there are, and what is wrong."""
+    """What the driver's libraries say: whether their devices are emulated, how many there are, and what is wrong.
+
+    unasked: they are there, and this Python has nothing to ask NVML by.
+    """
 
     emulated: bool
     gpus: int
     trouble: str
+    unasked: bool = False
 
 
 def ask_driver(timeout_s: float = DRIVER_TIMEOUT_S) -> Driver:
@@ -225,7 +231,7 @@ def ask_driver(timeout_s: float = DRIVER_TIMEOUT_S) -> Driver:
         return Driver(False, 0, f"NVML did not answer within {timeout_s:g} s; look at dmesg for NVRM and Xid")
     except (OSError, ValueError):
         return Driver(False, 0, "a process that asks the driver's libraries ends; look at dmesg for NVRM and Xid")
-    return Driver(bool(said["emulated"]), int(said["gpus"]), str(said["trouble"]))
+    return Driver(bool(said["emulated"]), int(said["gpus"]), str(said["trouble"]), bool(said["unasked"]))
 
 
 def library_trouble(gpus: Sequence[str], driver: Driver, proc: Path = PROC) -> str:
@@ -275,7 +281,8 @@ def said(topology: Topology) -> list[str]:
     """What was found and what it cannot do, one line each, for whoever runs it."""
     found, node = topology.here, topology.nodes[0]
     assert found is not None
-    none = "GPUs: none on its PCI buses, and none by NVML; nothing of GPUs is measured"
+    none = "GPUs: none on its PCI buses"
+    none = none if found.gpu_trouble else f"{none}, and none by NVML; nothing of GPUs is measured"
     gpus = f"GPUs: {found.gpus}" if found.gpus else none
     gpus += ", emulated: they prove no rate" if found.emulated else ""
     return [

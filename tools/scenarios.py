@@ -37,7 +37,7 @@ SHIPPED = {
     "engine/": {"remoting_client", "remoting_server"},
     "toolkit/engine/": {"remoting_client", "remoting_server"},
     "toolkit/lease/": {"remoting_client", "remoting_server", "slurm"},
-    "validation/nvml/": {"acceptance"},
+    "validation/nvml/": {"acceptance", "monitoring", "remoting_client", "remoting_server"},
     "validation/probes/": {"acceptance"},
     "tools/build_wheel.py": {"acceptance"},
 }

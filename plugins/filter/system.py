@@ -11,7 +11,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 CODE = {
     "kernel": ("kernel_reads", "kernel_plan", "kernel_undo"),
     "os": ("os_key",),
-    "project": ("python_sources",),
+    "project": ("nvml_binding", "python_sources"),
     "reboot": ("kernel_lost", "reboot_reasons", "units_lost"),
     "record": ("provisioned_record", "ledgers_left"),
     "stand_ins": ("stand_ins_of",),

@@ -6,7 +6,10 @@ collections are installed, three folders above.
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+
+from ansible.errors import AnsibleFilterError
 
 
 def code_of(collection: Path) -> Path:
@@ -17,3 +20,21 @@ def code_of(collection: Path) -> Path:
 def python_sources(role_path: str) -> str:
     """The same for a role, by `role_path`: modules that it puts on nodes are copied from there."""
     return str(code_of(Path(role_path).parents[1]))
+
+
+def nvml_binding(role_path: str) -> dict[str, str]:
+    """NVIDIA's binding of NVML for a role, by `role_path`: its file on the controller, and the note that goes with it.
+
+    AnsibleFilterError where the controller's Python has none that will do. validation/nvml/binding.py says which.
+    """
+    collection = Path(role_path).parents[1]
+    spec = importlib.util.spec_from_file_location("binding", code_of(collection) / "validation/nvml/binding.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    try:
+        file, note = module.carried(collection / "pyproject.toml")
+    except (OSError, module.Unusable) as fault:
+        raise AnsibleFilterError(f"programs on nodes cannot be given what they ask NVML by: {fault}") from None
+    return {"file": str(file), "note": note}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from validation.execute.remote import Remote, named
 from validation.model import Node
+from validation.nvml import binding
 
 ROOT = Path(__file__).resolve().parents[2]
 _PROBES = (
@@ -32,7 +34,7 @@ class HereLauncher:
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
         """Start a probe."""
         command = [sys.executable, "-I", "-c", _PROBES, str(ROOT), "--controlled", *probe]
-        remote = await Remote.spawn(node, command, what=named(probe))
+        remote = await Remote.spawn(node, command, {**os.environ, **binding.told()}, what=named(probe))
         self._probes = {p for p in self._probes if not p.ended} | {remote}
         return remote
 

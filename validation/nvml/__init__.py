@@ -56,6 +56,10 @@ class NvmlError(Exception):
     """NVML is not there or does not answer; in words."""
 
 
+class Unaskable(NvmlError):
+    """NVML is there, and NVIDIA's binding of it is not."""
+
+
 @dataclass(frozen=True)
 class State:
     """What a GPU is doing at one moment; None: it does not say.
@@ -228,7 +232,7 @@ class Nvml:
         try:
             self.binding = binding.load(self.library)
         except binding.Unusable as fault:
-            raise NvmlError(f"NVML is here, and nothing to ask it by: {fault}") from None
+            raise Unaskable(f"there is nothing to ask NVML by: {fault}") from None
 
     def __enter__(self) -> Nvml:
         """Open; NvmlError where the driver does not answer."""

@@ -21,7 +21,7 @@ PACKAGE, FILE, NOTE = "nvidia-ml-py", "pynvml.py", "pynvml.txt"
 TOLD = "ELASTIC_AI_PYNVML"
 """The file, told by a toolkit that measures its own machine: torch's Python there has neither the package nor the
 copy."""
-NAME = f"{__package__}.pynvml"
+NAME = "validation.nvml.pynvml"
 _LICENCE = "Redistribution and use in source and binary forms"
 _LOCK = threading.Lock()
 

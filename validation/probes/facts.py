@@ -25,7 +25,6 @@ from validation.probes import (
     json_text,
     libenv,
     node_state,
-    nvlinks,
     pcie,
     processors,
     rdma_ports_sysfs,
@@ -162,7 +161,8 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
     """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
     unless the devices are a lab's, for which there is no nvidia-smi.
     """
-    ran = run_tool([sys.executable, "-I", nvlinks.__file__], timeout_s=TOOL_TIMEOUT_S)
+    program = Path(__file__).with_name("nvlinks.py")  # not imported: the scan ships this module, and asks no NVML
+    ran = run_tool([sys.executable, "-I", str(program)], timeout_s=TOOL_TIMEOUT_S)
     try:
         said = json_text.report(ran.stdout)
     except ValueError:
