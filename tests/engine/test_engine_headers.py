@@ -19,8 +19,8 @@ import pytest
 
 from tests.engine.test_engine_cuda import RECORDED
 from toolkit.engine import build
-from toolkit.lease import nvml as lease_nvml
 from validation import nvml as probe_nvml
+from validation.nvml import binding
 from validation.probes import cuda as probe_cuda
 
 LACKS = build.missing_tools()
@@ -36,12 +36,13 @@ NVML_STRUCTURES = {
     "nvmlPciInfo_t": "nvmlPciInfo_t", "nvmlFieldValue_t": "nvmlFieldValue_t", "nvmlValue_t": "nvmlValue_t",
     "nvmlGpuFabricInfo_t": "nvmlGpuFabricInfo_t", "nvmlGpuFabricInfo_v2_t": "nvmlGpuFabricInfo_v2_t",
 }  # fmt: skip
-#: Structures of the Python that speaks NVML by ctypes -> theirs.
-CTYPES = {
-    probe_nvml._PciInfo: "nvmlPciInfo_t", probe_nvml._Utilization: "nvmlUtilization_t",
-    probe_nvml._Memory: "nvmlMemory_t", probe_nvml._Memory2: "nvmlMemory_v2_t",
-    probe_nvml._ProcessInfo: "nvmlProcessInfo_t",
-    lease_nvml._Memory: "nvmlMemory_t", lease_nvml._MemoryV2: "nvmlMemory_v2_t",
+#: Structures of NVIDIA's binding that are read here -> theirs.
+BOUND = {
+    "nvmlPciInfo_t": "nvmlPciInfo_t", "c_nvmlUtilization_t": "nvmlUtilization_t", "c_nvmlMemory_t": "nvmlMemory_t",
+    "c_nvmlMemory_v2_t": "nvmlMemory_v2_t", "c_nvmlProcessInfo_v2_t": "nvmlProcessInfo_t",
+    "c_nvmlFieldValue_t": "nvmlFieldValue_t", "c_nvmlGpuFabricInfo_t": "nvmlGpuFabricInfo_t",
+    "c_nvmlGpuFabricInfo_v2_t": "nvmlGpuFabricInfo_v2_t", "c_nvmlDeviceAttributes": "nvmlDeviceAttributes_t",
+    "c_nvmlRepairStatus_t": "nvmlRepairStatus_v1_t",
 }  # fmt: skip
 #: Numbers that have a shorter name here.
 RENAMED = {
@@ -272,10 +273,14 @@ def _measured(source: str, lines: dict[str, str]) -> dict[str, list[int]]:
 
 
 def test_the_programs_that_speak_nvml_have_its_structures_and_numbers(include: Path) -> None:
-    for ours, theirs in CTYPES.items():
+    bound = binding.load(None)
+    for ours, theirs in BOUND.items():
         wanted = printed(include, ["<nvml.h>"], {"x": _places(include, "nvml.h", theirs)})["x"]
-        found = [ctypes.sizeof(ours), *(getattr(ours, name).offset for name, *_ in ours._fields_)]
+        read = getattr(bound, ours)
+        found = [ctypes.sizeof(read), *(getattr(read, name).offset for name, *_ in read._fields_)]
         assert found == wanted, (ours, theirs)
+    lone = printed(include, ["<nvml.h>"], {"x": _places(include, "nvml.h", "nvmlUnrepairableMemoryStatus_v1_t")})["x"]
+    assert (lone, ctypes.sizeof(bound.c_nvmlUnrepairableMemory_v1_t)) == ([4, 0], 8), "Gpu.unrepairable reads both"
     reasons = {"board_limit": "BoardLimit", "reliability": "Reliability", "gpu_idle": "GpuIdle",
                "applications_clocks_setting": "ApplicationsClocksSetting", "sw_power_cap": "SwPowerCap",
                "hw_slowdown": "HwSlowdown", "sync_boost": "SyncBoost", "sw_thermal_slowdown": "SwThermalSlowdown",
@@ -288,7 +293,8 @@ def test_the_programs_that_speak_nvml_have_its_structures_and_numbers(include: P
     bits = {name: bit for name, bit in bits.items() if bit}
     assert {bit: reasons[name] for bit, name in probe_nvml.REASONS.items()} == {bit: name for name, bit in bits.items()}
     codes = {4: "NO_PERMISSION", 9: "DRIVER_NOT_LOADED", 12: "LIBRARY_NOT_FOUND", 15: "GPU_IS_LOST",
-             16: "RESET_REQUIRED", 18: "LIB_RM_VERSION_MISMATCH", 7: "INSUFFICIENT_SIZE"}  # fmt: skip
+             16: "RESET_REQUIRED", 18: "LIB_RM_VERSION_MISMATCH", 7: "INSUFFICIENT_SIZE", 2: "INVALID_ARGUMENT",
+             3: "NOT_SUPPORTED", 13: "FUNCTION_NOT_FOUND"}  # fmt: skip
     numbers = printed(include, ["<nvml.h>"], {f"c{code}": f"NVML_ERROR_{name}" for code, name in codes.items()})
     assert numbers == {f"c{code}": [code] for code in codes}
     assert set(probe_nvml.INIT) | set(probe_nvml.GONE) | set(probe_nvml.BARRED) <= set(codes)

@@ -360,7 +360,7 @@ def test_a_driver_before_r470_tells_the_uuid_by_the_older_name(tmp_path: Path) -
     assert json.loads(done.stdout) == UUIDS
 
 
-def test_a_driver_without_a_function_of_nvlinks_costs_the_links_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nvml_without_a_part_of_nvlinks_costs_the_links_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_copies.nvlinks, "collect", lambda: gpu_copies.LIBC.nvmlDeviceGetNothing())
     known, unread = gpu_copies.links()
     assert known is None

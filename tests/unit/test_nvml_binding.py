@@ -67,6 +67,28 @@ def test_a_function_that_the_binding_lacks_costs_one_figure(monkeypatch: pytest.
         assert opened.gpu(0).said("FigureOfALaterDriver") is None
 
 
+@pytest.mark.parametrize("flag", [0, 1])
+@pytest.mark.parametrize("place", ["version", "unrepairableMemory"])
+def test_memory_that_cannot_be_repaired_is_read_where_the_driver_writes_it(
+    monkeypatch: pytest.MonkeyPatch, place: str, flag: int
+) -> None:
+    """Of nvml.h the structure is the one number; the binding has a version before it, and would say 0 for ever."""
+
+    class Hopper(Driver):
+        def nvmlDeviceGetUnrepairableMemoryFlag_v1(self, handle: Any, status: Any) -> int:
+            setattr(status._obj, place, flag)
+            return 0
+
+    drive(monkeypatch, Hopper())
+    with Nvml() as opened:
+        [gpu] = opened.gpus()
+        assert gpu.unrepairable() is bool(flag)
+        assert opened.binding.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu.handle) == flag * (place != "version")
+    drive(monkeypatch, Driver())
+    with Nvml() as opened:
+        assert opened.gpu(0).unrepairable() is None
+
+
 def test_a_name_that_is_no_text_is_read_as_far_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     class Odd(Driver):
         def nvmlDeviceGetName(self, handle: Any, buffer: Any, length: Any) -> int:

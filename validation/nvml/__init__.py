@@ -186,6 +186,18 @@ class Gpu(Device):
         handles = (self.said("MigDeviceHandleByIndex", place) for place in range(slices))
         return [Device(self.nvml, self.index, handle) for handle in handles if handle is not None], slices
 
+    def unrepairable(self) -> bool | None:
+        """Whether it has memory that cannot be repaired; of drivers from 590 on, None where it does not say.
+
+        Not by the binding's function: in nvml.h the structure is that one number, and the binding has a version before
+        it, so that it reads behind what a driver writes. What comes back of the version tells which of both it was.
+        """
+        status = self.nvml.binding.c_nvmlUnrepairableMemory_v1_t()
+        function, version = getattr(self.nvml.library, "nvmlDeviceGetUnrepairableMemoryFlag_v1", None), status.version
+        if function is None or not self.there(function(self.handle, ctypes.byref(status))):
+            return None
+        return bool(status.unrepairableMemory if status.version == version else status.version)
+
     def reasons(self) -> int | None:
         """Why its clocks are where they are: bits of REASONS."""
         bits = self.said("CurrentClocksEventReasons")

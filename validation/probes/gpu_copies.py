@@ -446,7 +446,7 @@ def links() -> tuple[list[dict[str, Any]] | None, str]:
     """NVLinks of the GPUs as validation.facts.NvGpu, or why nobody knows."""
     try:
         return nvlinks.collect()["gpus"], ""
-    except NvmlError as fault:
+    except (NvmlError, AttributeError) as fault:  # a binding without one of the structures
         return None, str(fault)
 
 

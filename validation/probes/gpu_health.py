@@ -49,8 +49,7 @@ def _retired(gpu: Gpu) -> int | None:
 def one(gpu: Gpu) -> dict[str, Any]:
     """A GPU as validation.facts.GpuReading."""
     ecc, mig, rows, repairs = map(gpu.said, ("EccMode", "MigMode", "RemappedRows", "RepairStatus"))
-    lasting, mode = map(gpu.said, ("UnrepairableMemoryFlag_v1", "ComputeMode"))
-    set_mhz = gpu.said("ApplicationsClock", GRAPHICS)
+    mode, set_mhz = gpu.said("ComputeMode"), gpu.said("ApplicationsClock", GRAPHICS)
     return {
         "index": gpu.index,
         "uuid": gpu.uuid,
@@ -76,7 +75,7 @@ def one(gpu: Gpu) -> dict[str, Any]:
         "rows_failed": bool(rows[3]) if rows else None,
         "channel_repair_pending": bool(repairs[0]) if repairs else None,
         "tpc_repair_pending": bool(repairs[1]) if repairs else None,
-        "memory_unrepairable": None if lasting is None else bool(lasting),
+        "memory_unrepairable": gpu.unrepairable(),
         "pcie_generation": gpu.said("CurrPcieLinkGeneration"),
         "pcie_max_generation": gpu.said("MaxPcieLinkGeneration"),
         "pcie_width": gpu.said("CurrPcieLinkWidth"),

@@ -130,7 +130,7 @@ def main() -> None:
     """What was found, or why nothing was, as JSON."""
     try:
         said = collect(*sys.argv[1:2])
-    except NvmlError as fault:
+    except (NvmlError, AttributeError) as fault:  # a binding without one of the structures
         said = {"unanswered": str(fault)}
     print(json.dumps(said))
 

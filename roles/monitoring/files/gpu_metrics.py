@@ -44,7 +44,7 @@ def health(gpu):
         "elastic_ai_gpu_pcie_lanes_ratio": lanes / most if lanes is not None and most else None,
         "elastic_ai_gpu_pcie_replays": gpu.said("PcieReplayCounter"),
         "elastic_ai_gpu_repair_pending": 1 if any(repairs or ()) else pending,
-        "elastic_ai_gpu_repair_failed": 1 if gpu.said("UnrepairableMemoryFlag_v1") else failed,
+        "elastic_ai_gpu_repair_failed": 1 if gpu.unrepairable() else failed,
     }
 
 
