@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import types
+import ctypes
 from typing import Any
 
 import pytest
 
 from tests.support.gpu_health_case import facts, gpu, read
+from tests.support.nvml_driver import Driver, drive
 from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
 from validation import nvml
 from validation.model import Judgement, Measurement, Result, Topology
@@ -172,29 +173,28 @@ def test_nodes_without_gpus_are_not_asked() -> None:
     assert ids == ["gpu-health.gpu1", "gpu-health.gpu2", "gpu-health-after.gpu1", "gpu-health-after.gpu2"]
 
 
-class Driver:
-    """NVML with one GPU, as far as drivers from 580 on tell of repairs; versions and sizes as in its nvml.h."""
+class Repairing(Driver):
+    """A driver as far as those from 580 and 590 on tell of repairs; versions and sizes as in nvml.h."""
 
     def __init__(self, *repairs: int) -> None:
         self.repairs = repairs
 
-    def nvmlDeviceGetHandleByIndex_v2(self, *_: Any) -> int:
-        return 0
-
     def nvmlDeviceGetRepairStatus(self, _: Any, status: Any) -> int:
         assert status._obj.version == 0x100000C
-        status._obj.channel, status._obj.tpc = self.repairs[:2]
+        status._obj.bChannelRepairPending, status._obj.bTpcRepairPending = self.repairs[:2]
         return 0
 
     def nvmlDeviceGetUnrepairableMemoryFlag_v1(self, _: Any, status: Any) -> int:
-        assert status._obj.version == 0x1000008
-        status._obj.unrepairable = self.repairs[2]
+        ctypes.memmove(status, ctypes.byref(ctypes.c_uint(self.repairs[2])), 4)
         return 0
 
 
 @pytest.mark.parametrize("repairs", [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), None])
-def test_repairs_are_read_of_drivers_that_tell_them(repairs: tuple[int, int, int] | None) -> None:
-    driver = Driver(*repairs) if repairs else types.SimpleNamespace(nvmlDeviceGetHandleByIndex_v2=lambda *_: 0)
-    said = gpu_health.one(nvml.Gpu(driver, 0))
+def test_repairs_are_read_of_drivers_that_tell_them(
+    monkeypatch: pytest.MonkeyPatch, repairs: tuple[int, int, int] | None
+) -> None:
+    drive(monkeypatch, Repairing(*repairs) if repairs else Driver())
+    with nvml.Nvml() as opened:
+        said = gpu_health.one(opened.gpu(0))
     told = tuple(said[key] for key in ("channel_repair_pending", "tpc_repair_pending", "memory_unrepairable"))
     assert told == (tuple(map(bool, repairs)) if repairs else (None, None, None))
