@@ -35,8 +35,8 @@ class GpuReading(Model):
     """A GPU at one moment. ECC errors are counted since the driver was loaded, `_ever` in the GPU's life.
 
     Pages are retired up to Volta and Turing, rows remapped from Ampere on; `_pending`: at the next reset. Repairs of a
-    memory channel or a TPC, and memory that cannot be repaired, are told by drivers from 580 and 590 on. set_mhz: the clock
-    that applications were given, default_mhz the one that they have otherwise.
+    memory channel or a TPC are told by drivers from 580 on, memory that cannot be repaired by those from 590 on.
+    set_mhz: the clock that applications were given, default_mhz the one that they have otherwise.
     """
 
     index: Count
