@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkit.errors import UsageFault
+from toolkit.inventory import read_inventory
 from validation.analysis.narrow import Job, Narrowing, Outcome
 from validation.base.counting import number_of
 
@@ -20,6 +21,48 @@ NODES = ("{nodes}", "{hostfile}")
 LOOK_S = 0.05
 END_S = 10.0
 """How long a job may take to end once it was told to."""
+
+
+@dataclass(frozen=True)
+class NarrowRequest:
+    """The options of `toolkit narrow` as they were given. `nodes`: names with commas between them, None for those of
+    the inventory's group; `alone`: the least nodes of a job.
+    """
+
+    nodes: str | None
+    inventory: Path | None
+    group: str
+    limit_s: int
+    at_once: int
+    alone: int
+    out: Path
+    command: tuple[str, ...]
+
+    def checked(self) -> tuple[str, ...]:
+        """The nodes that the job failed on. UsageFault for options that do not go together, and for too few nodes."""
+        if not any(place in word for word in self.command for place in NODES):
+            raise UsageFault(f"COMMAND has neither {' nor '.join(NODES)}: each job would run on the same nodes")
+        if self.nodes is not None and self.inventory is not None:
+            raise UsageFault("--nodes names them; omit -i")
+        names = self._of_group() if self.nodes is None else tuple(name for name in self.nodes.split(",") if name)
+        if len(set(names)) != len(names):
+            raise UsageFault("a node is named twice")
+        if len(names) < max(2, self.alone):
+            raise UsageFault(f"{number_of(len(names), 'node')}: there is nothing to narrow")
+        return names
+
+    def _of_group(self) -> tuple[str, ...]:
+        if self.inventory is None:
+            raise UsageFault("which nodes? --nodes NAME,... or -i INVENTORY")
+        found = tuple(node.name for node in read_inventory(self.inventory).nodes if self.group in node.groups)
+        if not found:
+            raise UsageFault(f"{self.inventory}: no node in group {self.group}")
+        return found
+
+    def narrow(self, say: Callable[[str], None]) -> Outcome:
+        """All jobs of the group test. What is running ends with this, however that comes."""
+        names = self.checked()
+        return Runner(self.command, self.out, self.at_once, self.limit_s, say).narrow(names, self.alone)
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,13 @@ def test_every_reader_asks_in_the_c_locale(name: str) -> None:
 
 #: Calls without an environment of their own: programs of this toolkit, which print JSON, or words that nobody reads.
 NO_WORDS_ARE_READ = {
-    "toolkit/commands/lab_drill.py": "this toolkit",
     "toolkit/commands/lease_shared.py": "this toolkit on the head, between marks of its own",
     "toolkit/commands/lease_static.py": "ssh, whose words have no translations, of this toolkit",
     "toolkit/engine/build.py": "gcc: its words are shown",
     "toolkit/engine/host_modules.py": "gcc: its words are shown",
     "toolkit/engine/local_build.py": "gcc: its words are shown",
     "toolkit/here.py": "Python, which prints JSON",
+    "toolkit/lab/drill_validation.py": "this toolkit",
     "toolkit/lease/container.py": "umount: nothing is read",
     "toolkit/lease/container_limits.py": "systemctl: its exit status alone",
     "toolkit/lease/images.py": "rm: nothing is read",

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.site import judged, spoil
-from toolkit.commands import lab_drill
 from toolkit.commands.lab import lab
 from toolkit.errors import LabError
-from toolkit.lab import drill, drillplan, faults
+from toolkit.interruption import term_as_ctrl_c
+from toolkit.lab import drill, drill_request, drill_validation, drillplan, faults
 from toolkit.lab.drill import Drilled
 from toolkit.lab.drillplan import Turn
 from toolkit.lab.spec import LabSpec, make_spec
@@ -231,7 +231,7 @@ def test_a_narrow_validation_has_what_finds_its_faults_and_leaves_the_rest_out(s
     for one in drillplan.turns(spec, faults.FAULTS):
         needed = {id_ for kind, _ in one.planted for id_ in faults.FAULTS[kind].found_by}
         assert not needed & set(drillplan.without(one, narrow=True)), one.words
-    clean = drillplan.clean(1, lab_drill.CLEAN)
+    clean = drillplan.clean(1, drill_request.CLEAN)
     out = set(drillplan.without(clean, narrow=True))
     measured = {c.kind for c in criteria.values() if c.suite in clean.suites and c.id not in out}
     assert {"facts", "tcp-bandwidth", "gpu-health", "gpu-copies", "path-mtu"} < measured
@@ -242,7 +242,7 @@ def test_faults_that_no_node_can_have_are_left_out(spec):
     chosen = {kind: node for one in drillplan.turns(spec, faults.FAULTS) for kind, node in one.planted}
     assert chosen["dead-node"].name == "gpu2"
     assert "port-down" not in chosen  # of machines alone
-    assert lab_drill.why_not(spec, "port-down") == "needs a virtual machine"
+    assert drill_request.why_not(spec, "port-down") == "needs a virtual machine"
     machines = make_spec("y", 3, 4, 1, vms=True)
     assert {k for t in drillplan.turns(machines, faults.FAULTS) for k, _ in t.planted} == set(faults.FAULTS)
 
@@ -291,13 +291,13 @@ def test_the_newest_run_is_read_and_none_is_an_error(tmp_path):
 def test_a_validation_that_ends_early_is_no_verdict(tmp_path, code):
     script = f"import sys; print('one'); print('no such file', file=sys.stderr); sys.exit({code})"
     with pytest.raises(LabError, match=f"ended with {code}: no such file"):
-        lab_drill.run([sys.executable, "-c", script], tmp_path)
+        drill_validation.run([sys.executable, "-c", script], tmp_path)
     with pytest.raises(LabError, match="ended with -9"):
-        lab_drill.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
+        drill_validation.run([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], tmp_path)
 
 
 def test_the_first_results_are_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(lab_drill, "LOOK_S", 0.02)
+    monkeypatch.setattr(drill_validation, "LOOK_S", 0.02)
     results = tmp_path / "run/results.jsonl"
     script = f"import pathlib, time; p = pathlib.Path({str(results)!r}); p.parent.mkdir(); p.write_text('x')\n"
     script += f"while not pathlib.Path({str(tmp_path / 'seen')!r}).exists(): time.sleep(0.02)"
@@ -308,7 +308,7 @@ def test_the_first_results_are_waited_for(tmp_path, monkeypatch):
         (tmp_path / "seen").touch()
 
     with pytest.raises(LabError, match="no run"):
-        lab_drill.run([sys.executable, "-c", script], tmp_path, begun)
+        drill_validation.run([sys.executable, "-c", script], tmp_path, begun)
     assert seen == [True]
 
 
@@ -323,10 +323,10 @@ def test_ctrl_c_and_term_end_the_validation_first(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=term)
-    with lab_drill.ended_by_term():
+    with term_as_ctrl_c():
         thread.start()
         with pytest.raises(KeyboardInterrupt):
-            lab_drill.run([sys.executable, "-c", script], tmp_path)
+            drill_validation.run([sys.executable, "-c", script], tmp_path)
     thread.join()
     assert (tmp_path / "ended").exists()
 
@@ -334,8 +334,8 @@ def test_ctrl_c_and_term_end_the_validation_first(tmp_path):
 @pytest.fixture
 def commands(spec, acts, monkeypatch) -> list[list[str]]:
     """The validations that the command asked for; those of slow links say so."""
-    monkeypatch.setattr(lab_drill, "become_root", lambda: None)
-    monkeypatch.setattr(lab_drill, "load", lambda name: spec)
+    monkeypatch.setattr(drill_request, "become_root", lambda: None)
+    monkeypatch.setattr(drill_request, "load", lambda name: spec)
     found: list[list[str]] = []
 
     def run(words, folder, begun):
@@ -343,7 +343,7 @@ def commands(spec, acts, monkeypatch) -> list[list[str]]:
         folder.mkdir(parents=True)
         return SLOW if ("plant", "gpu2", "slow-link") in acts[-1:] else CLEAN
 
-    monkeypatch.setattr(lab_drill, "run", run)
+    monkeypatch.setattr(drill_validation, "run", run)
     return found
 
 
@@ -400,7 +400,7 @@ def test_ctrl_c_keeps_what_is_done(commands, acts, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return CLEAN
 
-    monkeypatch.setattr(lab_drill, "run", run)
+    monkeypatch.setattr(drill_validation, "run", run)
     said = drilled("--fault", "slow-link", "--out", tmp_path, code=130)
     assert "what was planted is cleared" in said
     assert [a[0] for a in acts] == ["plant", "clear"]

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.commands import lab_drill
-from toolkit.lab import drill, drillplan, faults
+from toolkit.lab import drill, drill_validation, drillplan, faults
 from toolkit.lab.drill import Refused
 from toolkit.lab.drillplan import Turn
 from toolkit.lab.spec import LabSpec, make_spec
@@ -25,7 +24,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabSpec:
 def refused(folder: Path, words: str) -> Refused:
     """What the command that validates raises where toolkit validate ends with 2 and says this."""
     with pytest.raises(Refused, match=r"ended with 2: .*what to do") as caught:
-        lab_drill.run([sys.executable, "-c", f"print({words!r}); raise SystemExit(2)"], folder)
+        drill_validation.run([sys.executable, "-c", f"print({words!r}); raise SystemExit(2)"], folder)
     return caught.value
 
 

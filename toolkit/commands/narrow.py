@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,10 +13,9 @@ from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.lease_shared import Duration
 from toolkit.commands.options import json_option
-from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.interruption import term_as_ctrl_c
 from toolkit.loudness import progress
-from validation.base.counting import number_of
 
 
 @command(epilog=epilogue("narrow"), context_settings={"allow_interspersed_args": False})
@@ -38,17 +38,7 @@ from validation.base.counting import number_of
               help="Keep what each job prints in this folder.")  # fmt: skip
 @json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def narrow(
-    nodes: str | None,
-    inventory: Path | None,
-    group: str,
-    limit_s: int,
-    at_once: int,
-    alone: int,
-    out: Path,
-    as_json: bool,
-    command: tuple[str, ...],
-) -> None:
+def narrow(as_json: bool, **given: Any) -> None:
     """Find the nodes at fault in a job that fails.
 
     Runs as few smaller jobs as possible.
@@ -64,22 +54,11 @@ def narrow(
     toolkit narrow -i inventories/site -- srun -N {count} -w {nodes} all_reduce_perf -b 1G -e 1G
     toolkit narrow --nodes n1,n2,n3,n4 -- mpirun --hostfile {hostfile} ./job
     """
-    from toolkit.commands.lab_drill import ended_by_term
-    from toolkit.narrowing import NODES, Runner
+    from toolkit.narrowing import NarrowRequest  # here, for an inventory's reader is slow to load
 
-    if not any(place in word for word in command for place in NODES):
-        raise UsageFault(f"COMMAND has neither {' nor '.join(NODES)}: each job would run on the same nodes")
-    if nodes is not None and inventory is not None:
-        raise UsageFault("--nodes names them; omit -i")
-    names = [name for name in nodes.split(",") if name] if nodes is not None else _of_group(inventory, group)
-    if len(set(names)) != len(names):
-        raise UsageFault("a node is named twice")
-    if len(names) < max(2, alone):
-        raise UsageFault(f"{number_of(len(names), 'node')}: there is nothing to narrow")
-    runner = Runner(command, out, at_once, limit_s, progress)
     try:
-        with ended_by_term():
-            outcome = runner.narrow(names, alone)
+        with term_as_ctrl_c():
+            outcome = NarrowRequest(**given).narrow(progress)
     except KeyboardInterrupt:
         click.echo("interrupted; what was running has ended", err=True)
         sys.exit(Exit.INTERRUPTED)
@@ -91,15 +70,3 @@ def narrow(
         sys.exit(Exit.FAILED)
     if outcome.unsettled:
         sys.exit(Exit.INCOMPLETE)
-
-
-def _of_group(inventory: Path | None, group: str) -> list[str]:
-    """Names of the group's nodes; UsageFault where it has none."""
-    from toolkit.inventory import read_inventory
-
-    if inventory is None:
-        raise UsageFault("which nodes? --nodes NAME,... or -i INVENTORY")
-    found = [node.name for node in read_inventory(inventory).nodes if group in node.groups]
-    if not found:
-        raise UsageFault(f"{inventory}: no node in group {group}")
-    return found
