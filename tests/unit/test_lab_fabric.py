@@ -11,12 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from toolkit.commands.lab import lab as command
-from toolkit.commands.lab import wanted_lab
 from toolkit.errors import LabError, UsageFault
 from toolkit.lab import lab as labs
+from toolkit.lab import wanted as wanted_module
 from toolkit.lab.host import VM_TOOLS
 from toolkit.lab.rehearsable import describe, needs_machines, too_fast
 from toolkit.lab.spec import LabSpec, inventory_dir, make_spec
+from toolkit.lab.wanted import LabRequest, WantedLab
 from validation.base.errors import ConfigError
 from validation.rules.fabric import fabric_names, load_fabric
 
@@ -32,7 +33,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def wanted(fabric: str | None, nodes: tuple[int, bool] | None = None, **more: object):
     settings = {"name": "lab", "rate_gbps": RATE, "os_name": None} | more
-    return wanted_lab(fabric=fabric, nodes=nodes, **settings)  # type: ignore[arg-type]
+    return LabRequest(fabric=fabric, nodes=nodes, **settings).checked()  # type: ignore[arg-type]
 
 
 def test_each_packaged_fabric_has_its_lab_or_is_refused_with_those_that_have() -> None:
@@ -110,10 +111,11 @@ def test_a_lab_of_the_wrong_sort_is_told_and_not_taken_down(
 ) -> None:
     standing(monkeypatch, make_spec("lab", 3, 4, RATE), healthy=healthy)
     monkeypatch.setattr(labs, "check_ready", lambda _vms, rpms: None)
-    monkeypatch.setattr(labs, "release_for", lambda _name: SimpleNamespace(title="debian 12", over=""))
+    for module in (labs, wanted_module):
+        monkeypatch.setattr(module, "release_for", lambda _name: SimpleNamespace(title="debian 12", over=""))
     asked = wanted("roce40")
     with pytest.raises(LabError) as caught:
-        labs.up("lab", asked.count, RATE, lambda _: None, vms=asked.vms, command=asked.command)
+        labs.up(asked, lambda _: None)
     assert str(caught.value) == (
         "lab 'lab' is up with 4 nodes (containers) of debian12 at 1 Gbit/s; "
         "run 'toolkit lab down' first, then 'toolkit lab up --fabric roce40'"
@@ -138,10 +140,10 @@ def test_the_inventory_is_written_into_the_labs_folder_and_where_a_copy_is_wante
     monkeypatch.setattr(labs, "_clear", lambda *_: None)  # the real one takes away the networks of a lab that runs
     monkeypatch.setattr(labs, "_make", lambda *_: (spec, None, None))
     monkeypatch.setattr(labs, "write_inventory", lambda _spec, folder, *_: written.append(folder))
-    labs.up("lab", 4, RATE, lambda _: None, copy=tmp_path / "copy")
+    labs.up(WantedLab(), lambda _: None, copy=tmp_path / "copy")
     assert written == [inventory_dir("lab"), tmp_path / "copy"]
     written.clear()
-    labs.up("lab", 4, RATE, lambda _: None)
+    labs.up(WantedLab(), lambda _: None)
     assert written == [inventory_dir("lab")]
 
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,65 +24,18 @@ from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab import members
 from toolkit.lab.host import become_root, packages
-from toolkit.lab.rehearsable import WORDS, describe, needs_machines, too_fast
-from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
-from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
+from toolkit.lab.rehearsable import describe, too_fast
+from toolkit.lab.sources import RELEASES, os_key
+from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir
 from toolkit.lab.standin import has_rpms
+from toolkit.lab.wanted import NODES, RATE_GBPS, LabRequest
 from toolkit.loudness import progress
 from toolkit.working import working
 from validation.base.counting import number_of
 
-NODES = 4
-RATE_GBPS = 1.0
 name_option = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, help="Use the lab of this name; several can run side by side."
 )
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The lab that the options of `lab up` ask for. `command` is how a user asks for it."""
-
-    name: str
-    fabric: str | None
-    count: int
-    vms: bool
-    rate_gbps: float
-    os_name: str | None
-    command: str
-
-    def spec(self) -> LabSpec:
-        """As far as it is known before it is made."""
-        release = release_for(self.os_name)
-        return make_spec(self.name, 0, self.count, self.rate_gbps, release.title, self.vms, over_of(release))
-
-
-def wanted_lab(
-    name: str, fabric: str | None, nodes: tuple[int, bool] | None, rate_gbps: float, os_name: str | None
-) -> Wanted:
-    """The lab that the options mean: --nodes, else what the fabric needs.
-
-    LabError for a fabric that no lab can rehearse, UsageFault where --nodes contradicts it.
-    """
-    count, vms = nodes or (NODES, False)
-    words = ["--fabric", fabric] if fabric else []
-    if nodes:
-        words += ["--nodes", "vm" if vms else str(count)]
-    if fabric:
-        from validation.rules.fabric import load_fabric  # here, for `toolkit lab ssh` need not wait for it
-
-        needed = needs_machines(load_fabric(fabric))
-        if nodes and vms != needed:
-            there, made = (WORDS["vm" if machines else "container"] for machines in (needed, vms))
-            raise UsageFault(
-                f"--fabric {fabric} is rehearsed with {there}, but {shlex.join(words[2:])} asks for {made}; "
-                "leave one of the two away"
-            )
-        vms = needed
-    words += ["--rate", f"{rate_gbps:g}"] if rate_gbps != RATE_GBPS else []
-    words += ["--os", os_name] if os_name else []
-    words += ["--name", name] if name != DEFAULT_NAME else []
-    return Wanted(name, fabric, count, vms, rate_gbps, os_name, shlex.join(["toolkit", "lab", "up", *words]))
 
 
 def parse_nodes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, bool] | None:
@@ -171,17 +124,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
 @click.pass_context
-def up(
-    ctx: click.Context,
-    fabric: str | None,
-    nodes: tuple[int, bool] | None,
-    rate_gbps: float,
-    os_name: str | None,
-    name: str,
-    inventory: Path | None,
-    joining: str | None,
-    as_json: bool,
-) -> None:
+def up(ctx: click.Context, /, inventory: Path | None, joining: str | None, as_json: bool, **given: Any) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
@@ -194,35 +137,35 @@ def up(
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     toolkit lab up --add gpu3                 then: toolkit node add gpu3
     """
+    request = LabRequest(**given)
     if joining is not None:
-        _join(ctx, name, joining, inventory, as_json)
+        _refuse_with_add(ctx)
+        _join(request.name, joining, inventory, as_json)
         return
-    wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
+    wanted = request.checked()
     become_root()
     started = time.monotonic()
-    if fabric:
-        say(f"fabric {fabric} is rehearsed with {describe(wanted.spec())}")
-    with working(f"bringing up lab '{name}'") as shown:
-        spec = labs.up(
-            name, wanted.count, rate_gbps, shown.say, os_name, wanted.vms, copy=inventory, command=wanted.command
-        )
+    if request.fabric:
+        say(f"fabric {request.fabric} is rehearsed with {describe(wanted.spec())}")
+    with working(f"bringing up lab '{wanted.name}'") as shown:
+        spec = labs.up(wanted, shown.say, inventory)
     took = time.monotonic() - started
-    folder = inventory or (LAB if name == DEFAULT_NAME else inventory_dir(name))
+    folder = inventory or (LAB if wanted.name == DEFAULT_NAME else inventory_dir(wanted.name))
     if as_json:
-        answers.say("lab", {"lab": name, "inventory": str(folder), "took_s": round(took, 2), **_made(spec)})
+        answer = {"lab": wanted.name, "inventory": str(folder), "took_s": round(took, 2), **_made(spec)}
+        answers.say("lab", answer)
         return
-    count = len(spec.nodes)
     say(
-        f"lab '{name}': {number_of(count, 'node')} of {spec.os_words} answer ssh after {took:.1f} s, links "
-        f"{rate_gbps:g} Gbit/s"
+        f"lab '{wanted.name}': {number_of(len(spec.nodes), 'node')} of {spec.os_words} answer ssh after {took:.1f} s, "
+        f"links {wanted.rate_gbps:g} Gbit/s"
     )
     slow = too_fast(spec, len(os.sched_getaffinity(0)))
     if slow:
         say(f"note: {slow}")
     where = "" if folder == LAB else f" -i {folder}"
     say(f"next: toolkit deploy{where}")
-    if fabric:
-        say(f"then: toolkit validate --fabric {fabric}{where}")
+    if request.fabric:
+        say(f"then: toolkit validate --fabric {request.fabric}{where}")
 
 
 def _made(spec: LabSpec) -> dict[str, Any]:
@@ -230,12 +173,16 @@ def _made(spec: LabSpec) -> dict[str, Any]:
     return {**asdict(spec), "over": spec.over or None, "accel": spec.accel or None}
 
 
-def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, as_json: bool) -> None:
-    """One node more; what else a lab is was said when it came up."""
+def _refuse_with_add(ctx: click.Context) -> None:
+    """What else a lab is was said when it came up."""
     for option in ("fabric", "nodes", "rate_gbps", "os_name"):
         if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             said = next(p.opts[-1] for p in ctx.command.params if p.name == option)
             raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")
+
+
+def _join(name: str, joining: str, inventory: Path | None, as_json: bool) -> None:
+    """One node more."""
     become_root()
     started = time.monotonic()
     with working(f"bringing up {joining}") as shown:
@@ -252,9 +199,7 @@ def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, a
 @lab.command()
 @lab_options
 @json_option
-def needs(
-    fabric: str | None, nodes: tuple[int, bool] | None, rate_gbps: float, os_name: str | None, name: str, as_json: bool
-) -> None:
+def needs(as_json: bool, **given: Any) -> None:
     """Print the packages that `lab up` with the same options needs, on one line; make nothing.
 
     What that lab is goes to stderr. Options that `lab up` would refuse, and a running lab that is another one, are
@@ -263,14 +208,14 @@ def needs(
     \b
     apt-get install $(toolkit lab needs --fabric roce40)
     """
-    wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
+    request = LabRequest(**given)
+    wanted = request.checked()
     spec = wanted.spec()
     names = packages(wanted.vms, has_rpms(os_key(spec.os)))
     labs.running_as_asked(spec, wanted.command)
     if as_json:
-        answers.say(
-            "lab-needs", {"lab": name, "fabric": fabric, "packages": names, "nodes": [asdict(n) for n in spec.nodes]}
-        )
+        nodes = [asdict(node) for node in spec.nodes]
+        answers.say("lab-needs", {"lab": wanted.name, "fabric": request.fabric, "packages": names, "nodes": nodes})
         return
     say(describe(spec))
     click.echo(" ".join(names))

@@ -21,20 +21,20 @@ from toolkit.lab.host import check_memory, check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import run
-from toolkit.lab.sources import Release, machine_release, os_key, over_of, release_for
+from toolkit.lab.sources import Release, machine_release, os_key, release_for
 from toolkit.lab.spec import (
     DEFAULT_NAME,
     LabSpec,
     NodeSpec,
     inventory_dir,
     lab_dir,
-    make_spec,
     read_faults,
     state_root,
 )
 from toolkit.lab.standin import has_rpms, repositories
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import NodeWatch, greets, wait_for_all
+from toolkit.lab.wanted import WantedLab
 from validation.base.counting import number_of
 
 Say = Callable[[str], None]
@@ -90,36 +90,26 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def up(
-    name: str,
-    count: int,
-    rate_gbps: float,
-    say: Say,
-    os_name: str | None = None,
-    vms: bool = False,
-    copy: Path | None = None,
-    command: str = "toolkit lab up",
-) -> LabSpec:
+def up(wanted: WantedLab, say: Say, copy: Path | None = None) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
-    `os_name` is a key of sources.RELEASES; None is the machine's own release. With `vms` the GPU servers are virtual
-    machines. The inventory is written into the lab's own folder, and a copy of it into the folder `copy`. `command` is
-    how the user asks for this lab. A lab that already runs as asked is left as it is, one that runs otherwise is not
-    touched (LabError), and whatever a killed `up` left is cleared first. Raises LabError.
+    The inventory is written into the lab's own folder, and a copy of it into the folder `copy`. A lab that already runs
+    as asked is left as it is, one that runs otherwise is not touched (LabError), and whatever a killed `up` left is
+    cleared first. Raises LabError.
     """
-    release = release_for(os_name)
-    check_ready(vms, rpms=has_rpms(os_key(release.title)))
-    with locked(name):
-        wanted = make_spec(name, 0, count, rate_gbps, release.title, vms, over_of(release))
-        running = running_as_asked(wanted, command)
+    release = release_for(wanted.os_name)
+    check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)))
+    with locked(wanted.name):
+        asked = wanted.spec()
+        running = running_as_asked(asked, wanted.command)
         if running is not None:
-            say(f"lab '{name}' is up already")
+            say(f"lab '{wanted.name}' is up already")
             built = _renew_devices(running, base_image(release, say), say)
             spec, served = running, serve_vendors(running, say)
         else:
-            _clear(name, say)
-            spec, served, built = _make(wanted, release, say)
-        for folder in (inventory_dir(name), copy):
+            _clear(wanted.name, say)
+            spec, served, built = _make(asked, release, say)
+        for folder in (inventory_dir(wanted.name), copy):
             if folder is not None:
                 write_inventory(spec, folder, served, built)
         return spec
