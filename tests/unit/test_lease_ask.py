@@ -23,8 +23,7 @@ from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish
 from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
-from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, JobState, SlurmJob, parse_nodes
+from toolkit.lease.slurm_text import Complaint, JobState, SlurmError, SlurmJob, parse_nodes
 from toolkit.lease.submission import JobGpus, Submission
 from toolkit.lease.wire import WORDS, EndCode, Ending
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
 from toolkit.commands import lease as lease_command
 from toolkit.commands import run
-from toolkit.lease import LeaseError, instance, sweep
+from toolkit.lease import LeaseError, instance, native, sweep
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint, parse
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import MOST_BYTES, Fields
@@ -28,6 +29,7 @@ from toolkit.lease.instance_record import INSTANCE, Instance, parse_instance, re
 from toolkit.lease.job_comment import JobComment, parse_comment
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.lease_request import LeaseWish
+from toolkit.lease.native_records import NativeRecord, folder_of, read_records
 from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu, parse_pool, read_pool
 from toolkit.lease.run_request import RunRequest
 from toolkit.lease.static_forms import (
@@ -105,6 +107,28 @@ def test_a_static_wish_comes_back_as_it_was_written(wish: StaticWish) -> None:
 @given(st.lists(st.builds(StaticLease, st.sampled_from(["s1", "s22"]), WORDS, WORDS, NAMES, SECONDS), max_size=3))
 def test_static_leases_come_back_as_they_were_written(leases: list[StaticLease]) -> None:
     assert read_leases(answer_of(leases_text(leases), "gpu1")) == leases
+
+
+@given(st.builds(NativeRecord, st.integers(0, 0xFFFFFFFE), *[st.lists(st.integers(0, 64)).map(tuple)] * 2))
+def test_a_record_of_a_native_job_comes_back_as_it_was_written(record: NativeRecord) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        record.write(Path(folder) / "50")
+        assert NativeRecord.read(Path(folder) / "50") == record
+
+
+def test_a_record_of_a_native_job_that_cannot_be_read_lets_nobody_in_and_gives_nothing_out(host: FakeHost) -> None:
+    conf = host.serve()
+    folder_of(host).mkdir(parents=True)
+    NativeRecord(1001, (0,), (0,)).write(folder_of(host) / "50")
+    assert (native.native_users(host), read_records(host).wholes()) == (({0: {1001}}, {}), {0: "50"})
+    for damaged in ("", '{"uid": 1001, "gpus": [1]}', '{"uid": 0, "gpus": ["1"], "whole": [], "files": []}'):
+        (folder_of(host) / "51").write_text(damaged)
+        assert native.refresh(host, conf) == []
+        assert host.fence.users == {0: {1001}}
+        with pytest.raises(LeaseError, match=r"which GPUs job 51 has cannot be told: \S*gpu-users/51.*; end that job"):
+            leased(host, 41, "gpu:v100:1(IDX:3)")
+    assert native.revoke(host, "51") == []
+    leased(host, 41, "gpu:v100:1(IDX:3)")
 
 
 def test_every_field_of_an_instance_is_read_and_none_that_is_unknown() -> None:

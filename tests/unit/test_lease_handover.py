@@ -15,6 +15,7 @@ from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
 from toolkit.lease import LeaseError, gone, handover, hooks, instance, native, processes, static, sweep
 from toolkit.lease.instance_record import Instance
+from toolkit.lease.native_records import read_records
 from toolkit.lease.openers import Opener
 from toolkit.lease.processes import Process
 from toolkit.lease.sockets import Occupant
@@ -370,7 +371,7 @@ def test_a_lease_whose_ports_were_taken_has_others(host: FakeHost, monkeypatch: 
 def test_native_records_are_read_for_their_gpus(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.serve()
     natively(monkeypatch, host, 50, gres="gpu:v100:2(IDX:0-1)")
-    assert native.had(host, ["50", "51"]) == ({0, 1}, {ALICE})
+    assert read_records(host).had(["50", "51"]) == ({0, 1}, {ALICE})
 
 
 def test_the_system_bus_that_was_passed_a_gpu_is_not_ended(

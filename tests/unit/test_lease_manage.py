@@ -11,7 +11,7 @@ from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from toolkit.commands import lease as commands
 from toolkit.lease import LeaseError, endings, manage, running
-from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import SlurmError
 
 
 def test_a_lease_of_another_is_not_released() -> None:

@@ -15,7 +15,7 @@ from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.lease_request import LeaseRequest
-from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import SlurmError
 from toolkit.lease.submission import JobGpus, Submission
 
 ONE = Submission(LeaseRequest(1, GpuPart(140, 140)), JobGpus("gpu", 1), 1, ("10.0.0.2",), "client1")

@@ -24,7 +24,7 @@ from toolkit.lease.nvml import MigInstance
 from toolkit.lease.on_server import notes_on_devices, part_refusal, servers_for
 from toolkit.lease.pool_file import parse_pool
 from toolkit.lease.run_request import RunRequest
-from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import SlurmError
 from toolkit.lease.submission import JobGpus, Submission
 
 THERE = COMMENT[:-1] + ',"where":"server"}'

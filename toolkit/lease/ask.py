@@ -21,8 +21,8 @@ from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Mode, Where
 from toolkit.lease.on_server import servers_for
 from toolkit.lease.pool import PoolGpu, gpus_of, shards_per_gpu
 from toolkit.lease.pool_file import PoolFile, read_pool
-from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
-from toolkit.lease.slurm_text import Complaint, PoolNode
+from toolkit.lease.slurm import AGAIN_PAUSE_S
+from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmError
 from toolkit.lease.submission import Submission, jobs_of
 from toolkit.lease.text import several
 from toolkit.lease.waiting import HeldBack, StartedInPart, wait

@@ -64,6 +64,14 @@ SPECIFICATIONS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml")
 EMULATED_LINKER = Path("/etc/ld.so.conf.d/00-elastic-ai-emulated.conf")
 
 
+class NotHere(LeaseError):
+    """What this server lacks; its sentence follows the server's name."""
+
+    def __init__(self, lacks: str) -> None:
+        """lacks: no Docker."""
+        super().__init__(f"has {lacks}")
+
+
 def docker(*words: str, timeout_s: float = DOCKER_S) -> subprocess.CompletedProcess[str]:
     """One of Docker's commands. LeaseError where it is not there or does not answer."""
     try:
@@ -76,7 +84,7 @@ def docker(*words: str, timeout_s: float = DOCKER_S) -> subprocess.CompletedProc
             env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
         )
     except FileNotFoundError:
-        raise LeaseError("has no Docker, which --image needs (playbooks/containers.yml)") from None
+        raise NotHere("no Docker, which --image needs (playbooks/containers.yml)") from None
     except subprocess.TimeoutExpired:
         raise LeaseError(f"Docker did not answer within {timeout_s:.0f} s") from None
 
@@ -96,7 +104,7 @@ def identity(image: str) -> str:
         return found
     said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
     if "no such image" in said.lower():
-        raise LeaseError(f"has no image {image}; the administrator brings it there (docker pull, docker load)")
+        raise NotHere(f"no image {image}; the administrator brings it there (docker pull, docker load)")
     raise LeaseError(f"Docker: {said}")
 
 
@@ -182,7 +190,7 @@ def gpu_words(devices: Sequence[LeasedGpu], dev: Path = DEV) -> tuple[list[str],
     if any(device.emulated for device in devices):
         return emulated_words()
     if not any(path.exists() for path in SPECIFICATIONS):
-        raise LeaseError("has no CDI specification of its GPUs (nvidia-ctk; playbooks/containers.yml), or no Docker 25")
+        raise NotHere("no CDI specification of its GPUs (nvidia-ctk; playbooks/containers.yml), or no Docker 25")
     words = [f"--device=nvidia.com/gpu={device.uuid}" for device in devices]
     paths = [dev / "nvidiactl", *(dev / f"nvidia{index}" for index in sorted({device.index for device in devices}))]
     paths += [Path(path) for device in devices for path in device.device_files]
@@ -270,7 +278,7 @@ def _create(words: Sequence[str], file: Path, variables: Mapping[str, str]) -> s
     except subprocess.TimeoutExpired:
         raise LeaseError(f"Docker did not answer within {DOCKER_S:.0f} s") from None
     except FileNotFoundError:
-        raise LeaseError("has no Docker, which --image needs (playbooks/containers.yml)") from None
+        raise NotHere("no Docker, which --image needs (playbooks/containers.yml)") from None
     finally:
         file.unlink(missing_ok=True)
     if done.returncode:
@@ -389,6 +397,9 @@ def main() -> int:
         if len(argv) >= 7 and argv[0] == "run":
             return run(host, argv[1:], caller)
         raise LeaseError("container look IMAGE, or container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...")
+    except NotHere as fault:
+        print(f"{node} {fault}", file=sys.stderr)
+        return 125
     except LeaseError as fault:
-        print(f"{node}{'' if str(fault).startswith('has ') else ':'} {fault}", file=sys.stderr)
+        print(f"{node}: {fault}", file=sys.stderr)
         return 125

@@ -16,8 +16,7 @@ from toolkit.lease.engines import LeasedGpu, Server, installed, refuse_open
 from toolkit.lease.fields import Fields, Unreadable
 from toolkit.lease.host import Host
 from toolkit.lease.instance_record import ENDPOINT, Instance
-from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, SlurmJob
+from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob
 from toolkit.lease.text import several
 
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.

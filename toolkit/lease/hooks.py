@@ -21,6 +21,7 @@ from toolkit.lease.instance_record import ENDING, ENDPOINT, is_static
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.journal import tell, tell_all
 from toolkit.lease.lease_job import LeaseJob
+from toolkit.lease.native_records import read_records
 from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -152,7 +153,7 @@ def prolog(host: Host | None = None) -> int:
 
 def had(host: Host, job_ids: Sequence[str]) -> tuple[set[int], set[int]]:
     """GPUs that jobs had here, as leases or natively, and whose they were."""
-    gpus, owners = native.had(host, job_ids)
+    gpus, owners = read_records(host).had(job_ids)
     instances = instance.known(host)
     for one in (instances.get(job_id) for job_id in job_ids):
         if one is not None:

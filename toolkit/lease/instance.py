@@ -37,8 +37,9 @@ from toolkit.lease.instance_record import (
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.journal import tell_all
 from toolkit.lease.lease_job import LeaseJob
+from toolkit.lease.native_records import read_records
 from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
-from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
+from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
 from toolkit.lease.ports import free_ports, taken_back
 from toolkit.lease.processes import started
@@ -187,7 +188,7 @@ def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -
         refuse_transport(engine.engine, conf.transport)
     devices = devices_of(host, job.held, conf, 0 if native else request.memory_mib, others)
     native_notes = notes_on_devices(devices, conf, job.account) if native else []
-    refuse_overlap(devices, others, native_wholes(host))
+    refuse_overlap(devices, others, read_records(host).wholes())
     port, agent_port, ended = free_ports(host, conf, others)
     tell_all("ports of leases", ended)
     memory_mib = AGENT_MIB if native else _memory_mib(devices, conf, engine.engine, job.memory_mib)

@@ -14,8 +14,7 @@ from toolkit.lease import LeaseError, slurm
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.pool import is_lease, where_text
-from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, SlurmJob, duration_s, expand_hosts
+from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob, duration_s, expand_hosts
 from toolkit.lease.text import clock
 from toolkit.lease.wire import WORDS, EndCode
 

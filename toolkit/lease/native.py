@@ -9,16 +9,15 @@ One record for each job, so that the end of one takes nothing from another of th
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance import known as instances_of
-from toolkit.lease.overlap import native_records
+from toolkit.lease.native_records import NativeRecord, folder_of, paths, read_records
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
 from toolkit.lease.turns import locked
@@ -34,39 +33,16 @@ def refusal(job: SlurmJob, conf: ServerConf) -> str:
     return f"the pool's policy gives native jobs of {job.account or 'no class'} no GPUs (native_jobs)"
 
 
-def _users(host: Host) -> Iterator[tuple[int, list[int], list[str]]]:
-    for path in native_records(host).glob("[0-9]*"):
-        try:
-            record = json.loads(path.read_text())
-            yield int(record["uid"]), [int(index) for index in record["gpus"]], list(map(str, record.get("files", ())))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-
-
 def native_users(host: Host) -> tuple[dict[int, set[int]], dict[str, set[int]]]:
     """Who may open which GPU while his jobs run, by its index, and by the file of a MIG instance."""
     users: dict[int, set[int]] = {}
     instances: dict[str, set[int]] = {}
-    for uid, indices, paths in _users(host):
-        for index in indices:
-            users.setdefault(index, set()).add(uid)
-        for path in paths:
-            instances.setdefault(path, set()).add(uid)
+    for record in read_records(host).by_job.values():
+        for index in record.gpus:
+            users.setdefault(index, set()).add(record.uid)
+        for path in record.files:
+            instances.setdefault(path, set()).add(record.uid)
     return users, instances
-
-
-def had(host: Host, job_ids: Sequence[str]) -> tuple[set[int], set[int]]:
-    """GPUs of native jobs, and their owners."""
-    gpus: set[int] = set()
-    owners: set[int] = set()
-    for job_id in job_ids:
-        try:
-            record = json.loads((native_records(host) / job_id).read_text())
-            gpus |= {int(index) for index in record["gpus"]}
-            owners.add(int(record["uid"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return gpus, owners
 
 
 def service_uids(conf: ServerConf) -> set[int]:
@@ -112,14 +88,12 @@ def grant_lease(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
 
 
 def _let_in(
-    host: Host, job: SlurmJob, indices: list[int], whole: list[int], conf: ServerConf, paths: Sequence[str] = ()
+    host: Host, job: SlurmJob, indices: list[int], whole: list[int], conf: ServerConf, files: Sequence[str] = ()
 ) -> list[str]:
     with locked(host):
-        folder = native_records(host)
+        folder = folder_of(host)
         folder.mkdir(mode=0o700, exist_ok=True)
-        scratch = folder / f".{job.id}"
-        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole, "files": paths}))
-        scratch.replace(folder / str(job.id))
+        NativeRecord(job.uid, tuple(indices), tuple(whole), tuple(files)).write(folder / str(job.id))
         return _apply(host, conf)
 
 
@@ -136,28 +110,28 @@ def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
 
 def revoke(host: Host, *job_ids: str) -> list[str]:
     """After native jobs: their owners may not any more, but for what their other jobs have. What is left, in words."""
-    paths = [path for path in (native_records(host) / job_id for job_id in job_ids) if path.exists()]
-    if not paths:
+    own = [path for path in (folder_of(host) / job_id for job_id in job_ids) if path.exists()]
+    if not own:
         return []
     conf = read_server_conf(host.server_conf)
     with locked(host):
-        for path in paths:
+        for path in own:
             path.unlink(missing_ok=True)
         return _apply(host, conf)
 
 
-def records(host: Host) -> dict[str, int]:
+def written(host: Host) -> dict[str, int]:
     """Jobs with a record, and when it was written (ns): a job that is queued again has another one."""
     found = {}
-    for path in native_records(host).glob("[0-9]*"):
+    for job, path in paths(host).items():
         with suppress(FileNotFoundError):
-            found[path.name] = path.stat().st_mtime_ns
+            found[job] = path.stat().st_mtime_ns
     return found
 
 
 def known(host: Host) -> set[str]:
     """Jobs with a record."""
-    return set(records(host))
+    return set(paths(host))
 
 
 def main(host: Host | None = None) -> int:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
-from toolkit.lease.host import Host
 from toolkit.lease.instance_record import Instance
 from validation.base.counting import number_of
 
@@ -38,19 +35,3 @@ def refuse_overlap(
                 f"GPU {device.index} already has leases for {taken} of {number_of(device.of, 'shard')} (jobs "
                 f"{', '.join(sorted({job_id for job_id, _ in given}))}); {wanted} more are more than one GPU"
             )
-
-
-def native_records(host: Host) -> Path:
-    """The folder in which each native job that may open GPUs has a file (module native); root alone may read it."""
-    return host.run_dir.with_name("gpu-users")
-
-
-def native_wholes(host: Host) -> dict[int, str]:
-    """Native jobs that have a whole GPU of this server, by its index."""
-    found: dict[int, str] = {}
-    for path in native_records(host).glob("[0-9]*"):
-        try:
-            found |= {int(index): path.name for index in json.loads(path.read_text())["whole"]}
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return found

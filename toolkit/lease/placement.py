@@ -29,7 +29,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class NotHere:
+class Unfit:
     """Why a program cannot run here. driver_api: whether it could if the driver API were enough for it."""
 
     why: str
@@ -62,15 +62,15 @@ def server_refusal(host: Host, request: RunRequest) -> str:
     return against
 
 
-def _here(host: Host, request: RunRequest) -> str | NotHere:
+def _here(host: Host, request: RunRequest) -> str | Unfit:
     """The engine by which the program runs here."""
     try:
         engine = engines.installed(host.engine_dir).engine
     except LeaseError as fault:
-        return NotHere(str(fault))
+        return Unfit(str(fault))
     if is_enough(engine, request):
         return engine
-    return NotHere(f"the engine here ({engine}) runs kernels by the driver API alone", driver_api=True)
+    return Unfit(f"the engine here ({engine}) runs kernels by the driver API alone", driver_api=True)
 
 
 def place(host: Host, request: RunRequest) -> Placement:

@@ -11,7 +11,16 @@ from typing import NamedTuple, TypeVar
 
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, complaint_of, epoch, parse_nodes
+from toolkit.lease.slurm_text import (
+    Complaint,
+    JobState,
+    PoolNode,
+    SlurmError,
+    SlurmJob,
+    complaint_of,
+    epoch,
+    parse_nodes,
+)
 from toolkit.lease.submission import Submission
 from validation.base import bounded
 
@@ -26,16 +35,9 @@ SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
 #: A question about jobs without a further one about a federation of clusters, which a pool is not part of. squeue of
 #: Slurm 22.05 then asks its controller twice: for the jobs and for the partitions (sdiag).
 JOBS = ("squeue", "--all", "--local", "--noheader")
+#: How an error begins that is the controller's.
+NO_ANSWER = "Slurm does not answer: "
 T = TypeVar("T")
-
-
-class SlurmError(LeaseError):
-    """A command of Slurm's failed; `kind` says in what way."""
-
-    def __init__(self, words: str, code: int = Exit.USAGE, kind: Complaint | None = None) -> None:
-        """`kind` as the words have it, unless it is given."""
-        super().__init__(words, code)
-        self.kind = kind or complaint_of(words)
 
 
 def clean_environment() -> dict[str, str]:
@@ -102,8 +104,8 @@ def _again(ask: Callable[[], T], *kinds: Complaint) -> T:
     while True:
         try:
             return ask()
-        except LeaseError as fault:
-            if complaint_of(str(fault)) not in (Complaint.AWAY, *kinds) or time.monotonic() > until:
+        except SlurmError as fault:
+            if fault.kind not in (Complaint.AWAY, *kinds) or time.monotonic() > until:
                 raise
         time.sleep(AGAIN_PAUSE_S)
 
@@ -111,7 +113,7 @@ def _again(ask: Callable[[], T], *kinds: Complaint) -> T:
 def _show(args: Sequence[str]) -> str:
     done = run(["scontrol", *args])
     if done.returncode != 0:
-        raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
+        raise SlurmError(said(done), Exit.RETRY, before=NO_ANSWER)
     return done.stdout
 
 
@@ -131,7 +133,7 @@ def _jobs_now(*options: str) -> list[SlurmJob]:
         words = said(_told(done))
         if re.search(r"json|openapi|serializer", words, re.IGNORECASE):
             raise LeaseError(f"this Slurm cannot answer in JSON, which leases need (21.08 or later): {words}")
-        raise SlurmError(f"Slurm does not answer: {words}", Exit.RETRY)
+        raise SlurmError(words, Exit.RETRY, before=NO_ANSWER)
     return parse_jobs(done.stdout)
 
 
@@ -144,8 +146,8 @@ def job_parts(lease: int) -> list[SlurmJob]:
     """The jobs of one lease, in order; [] when the controller has forgotten it."""
     try:
         found = _jobs(f"--jobs={lease}")
-    except LeaseError as fault:
-        if complaint_of(str(fault)) is Complaint.NO_JOB:
+    except SlurmError as fault:
+        if fault.kind is Complaint.NO_JOB:
             return []
         raise
     return sorted((j for j in found if lease in (j.lease, j.id)), key=lambda j: j.task)
@@ -183,7 +185,7 @@ def states(lease: int) -> list[JobState]:
     if done.returncode != 0:
         if complaint_of(done.stderr) is Complaint.NO_JOB:
             return []
-        raise SlurmError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
+        raise SlurmError(said(done), Exit.RETRY, before=NO_ANSWER)
     rows = [line.split(maxsplit=2) for line in done.stdout.splitlines() if line.strip()]
     if not all(len(row) == 3 and row[0].isdigit() for row in rows):
         raise LeaseError(f"Slurm says of lease {lease} what cannot be read: {done.stdout[:80]!r}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_lists import expand_hosts, tres
-from toolkit.lease.slurm_text import ENDED, Held, SlurmJob, Unclear, parse_gres
+from toolkit.lease.slurm_text import ENDED, Held, SlurmError, SlurmJob, Unclear, parse_gres
 from validation.base.counting import number_of
 
 #: Slurm's NO_VAL and INFINITE as unsigned 32-bit numbers: not set, and no limit. From slurm.h.
@@ -174,7 +174,7 @@ def parse_jobs(answer: bytes) -> list[SlurmJob]:
     if not isinstance(data, dict) or not isinstance(data.get("jobs"), list) or not isinstance(data.get("errors"), list):
         raise _fault("it has no jobs and errors")
     if data["errors"]:
-        raise LeaseError(f"Slurm does not answer: {_words(data['errors'][0])}", Exit.RETRY)
+        raise SlurmError(_words(data["errors"][0]), Exit.RETRY, before="Slurm does not answer: ")
     jobs = [_job(job) for job in data["jobs"]]
     numbers = [job.id for job in jobs]
     if len(set(numbers)) != len(numbers):

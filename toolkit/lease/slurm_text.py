@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from toolkit.lease import LeaseError
+from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_lists import (
     Gres,
     duration_s,
@@ -42,6 +42,7 @@ __all__ = [
     "Held",
     "JobState",
     "PoolNode",
+    "SlurmError",
     "SlurmJob",
     "Unclear",
     "complaint_of",
@@ -90,6 +91,15 @@ def complaint_of(text: str) -> Complaint:
     if "create step" in text and "Memory required" in text:
         return Complaint.BUSY
     return next((kind for kind, parts in _COMPLAINTS if any(part in text for part in parts)), Complaint.OTHER)
+
+
+class SlurmError(LeaseError):
+    """A command of Slurm's failed; `kind` says in what way."""
+
+    def __init__(self, complaint: str, code: int = Exit.USAGE, kind: Complaint | None = None, before: str = "") -> None:
+        """complaint: what the command printed, which alone says the kind where none is given. before: for people."""
+        super().__init__(before + complaint, code)
+        self.kind = kind or complaint_of(complaint)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from toolkit.lease.endpoint import LATER, LeaseEndpoint
 from toolkit.lease.heartbeat import keep
 from toolkit.lease.host import Host
 from toolkit.lease.running import FORWARDED, LOST_S, Say, Watch
-from toolkit.lease.slurm import AGAIN_PAUSE_S, AGAIN_S, PASSED_ON, SlurmError, said
-from toolkit.lease.slurm_text import complaint_of
+from toolkit.lease.slurm import AGAIN_PAUSE_S, AGAIN_S, PASSED_ON, said
+from toolkit.lease.slurm_text import SlurmError, complaint_of
 
 #: So often Ctrl-C is passed on; the next one ends the program.
 PATIENT = 2

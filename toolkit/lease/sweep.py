@@ -12,6 +12,7 @@ from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance_record import Instance, is_static
 from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.journal import tell, tell_all
+from toolkit.lease.native_records import read_records
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import epoch
 from toolkit.lease.turns import Busy, locked, turn
@@ -117,9 +118,9 @@ def _natives_over(host: Host, job_id: str, record: int) -> bool:
     now, or has started it again since."""
     try:
         with turn(host, job_id, wait_s=0):
-            if native.records(host).get(job_id) != record:
+            if native.written(host).get(job_id) != record:
                 return False
-            before = native.had(host, [job_id])
+            before = read_records(host).had([job_id])
             return bool(native.revoke(host, job_id) + freed(host, *before))
     except Busy:
         return False
@@ -155,7 +156,7 @@ def sweep(host: Host | None = None) -> int:
             if left is not None:
                 tell(f"static lease {job_id} is over: " + ("; ".join(left) or "gone"))
     # Before Slurm is asked: what starts after its answer is none of this sweep's business.
-    known, running, natives = instance.known(host).jobs, host.systemd.running(), native.records(host)
+    known, running, natives = instance.known(host).jobs, host.systemd.running(), native.written(host)
     jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
