@@ -54,8 +54,8 @@ said = ", ".join(write_report(run, ["html", "json"]).paths)
 """,
     "judged and reported by one command": """
 from toolkit.acceptance import judge_run, write_report
-from validation.run.runfiles import RunFiles
-files = RunFiles.of(run)
+from validation.run.read import read
+files = read(run)
 said = judge_run(files).outcome + ": " + ", ".join(write_report(files, ["html", "json"]).paths)
 """,
     "sign": """

@@ -56,9 +56,9 @@ from validation.run.columns import Columns
 from validation.run.frames import read_frames
 from validation.judging.judge import judge
 from validation.model.judgement import others
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 gc.set_threshold(*COLLECTOR)
-run = RunFiles(Path(sys.argv[1]))
+run = read(Path(sys.argv[1]))
 if len(sys.argv) > 2:
     results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).results()
 else:

@@ -32,14 +32,14 @@ from pathlib import Path
 from toolkit.entry import COLLECTOR
 from validation.run.consistency import check_documents, read_evidence
 from validation.judging.judge import judge
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_utime + usage.ru_stime
 
 gc.set_threshold(*COLLECTOR)  # as every command does
-run = RunFiles(Path(sys.argv[1]))
+run = read(Path(sys.argv[1]))
 begin = last = used()
 def told(step, since):
     now = used()
@@ -91,10 +91,10 @@ from validation.run.columns import Columns
 from validation.run.frames import read_frames
 from validation.judging.judge import judge
 from validation.model.judgement import others
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 
 gc.set_threshold(*COLLECTOR)
-run = RunFiles(Path(sys.argv[1]))
+run = read(Path(sys.argv[1]))
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

@@ -32,8 +32,9 @@ from validation.run.baseline import NAME as BASELINE
 from validation.run.checked import known
 from validation.run.consistency import check_documents, known_evidence
 from validation.run.kept import as_kept
+from validation.run.names import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS
+from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
-from validation.run.runfiles import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ async def measure(
 
     On a resumed run some nodes may not be: nothing of theirs is missing, and nothing is repeated there.
     """
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     fabric, criteria = run.fabric, run.criteria
     missing = {node for m in plan.measurements if m.id not in done for node in m.nodes}
 
@@ -238,12 +239,12 @@ async def with_launcher(
 
 def refuse_contradictions(run_dir: Path) -> None:
     """ConfigError where the documents of a run contradict each other: nothing is measured on top of that."""
-    check_documents(RunFiles(run_dir))
+    check_documents(read(run_dir))
 
 
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     faults = known_evidence(run, known(run)).faults
     last = {result.measurement: result.status for result in run.results}
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
@@ -259,7 +260,7 @@ def go_on(
 
     The caller holds the run's lock. UsageFault for a node that cannot be used, Interrupted as of `run_async`.
     """
-    info, topology, plan = rundir.read(run_dir)
+    info, topology, plan = rundir.asked(run_dir)
     refuse_contradictions(run_dir)
     done = finished(run_dir)
     needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
@@ -279,11 +280,11 @@ def go_on(
     return True
 
 
-def judge_run(run: Path | RunFiles) -> VerdictDoc:
+def judge_run(run: Path | Run) -> VerdictDoc:
     """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json. What was read of
     `run` is there for whoever reports on it.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     if not (run.folder / RESULTS).exists():
         Store(run.folder).close()  # killed before its first result: an empty list of results, not a damaged run
     verdict = judge_files(run, again=True)
@@ -292,11 +293,11 @@ def judge_run(run: Path | RunFiles) -> VerdictDoc:
     return verdict
 
 
-def standing(run: Path | RunFiles) -> VerdictDoc:
+def standing(run: Path | Run) -> VerdictDoc:
     """verdict.json; ConfigError where the run's files give another verdict."""
     from validation.signing.again import judged_again  # only here: it loads the report's templates
 
-    run = RunFiles.of(run)
+    run = read(run)
     verdict, fault = judged_again(run)
     if fault:
         raise ConfigError(
@@ -316,7 +317,7 @@ def take_rules(run_dir: Path, agreement: Agreement) -> None:
 
     Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
     """
-    run, sources = RunFiles(run_dir), read_criteria()
+    run, sources = read(run_dir), read_criteria()
     if (run_dir / CRITERIA / BASELINE).is_file():  # the site's own, which has no successor in this release
         sources = (*sources, run.source(f"{CRITERIA}/{BASELINE}"))
     info, criteria = run.info, load_criteria(sources)
@@ -341,7 +342,7 @@ def take_rules(run_dir: Path, agreement: Agreement) -> None:
 
 
 def write_report(
-    run: Path | RunFiles, formats: Collection[str] | None = None, out: Path | None = None, trusting: bool = False
+    run: Path | Run, formats: Collection[str] | None = None, out: Path | None = None, trusting: bool = False
 ) -> Written:
     """Write the report of a judged run in the formats asked for (None = all), into `out` (None = the run directory).
 
@@ -351,7 +352,7 @@ def write_report(
     """
     from validation.report import FILES, write_formats  # only here: templates and figures are slow to load
 
-    run = RunFiles.of(run)
+    run = read(run)
     run_dir = run.folder
     inside = out is None or out.resolve().is_relative_to(run_dir.resolve())
     if inside and is_signed(run_dir):
@@ -365,13 +366,13 @@ def write_report(
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
 
 
-def signed_report(run: Path | RunFiles, formats: Collection[str], named: bool) -> Written:
+def signed_report(run: Path | Run, formats: Collection[str], named: bool) -> Written:
     """The report that stands in a signed run, which nothing is written into. `named`: the formats were asked for by
     their names, so that one that is not there is an error.
     """
     from validation.report import FILES, Written  # only here: templates and figures are slow to load
 
-    run_dir = RunFiles.of(run).folder
+    run_dir = read(run).folder
     there = {name: run_dir / FILES[name] for name in formats if (run_dir / FILES[name]).is_file()}
     where = f"toolkit report {shlex.quote(str(run_dir))} --out FOLDER"
     absent = {

@@ -11,7 +11,8 @@ from validation.judging.accepted import AcceptedRate, AcceptedRates, Key, job_ke
 from validation.model import Measurement, Plan, Topology, VerdictDoc
 from validation.model.load import ConfigError, load_json
 from validation.rules.fabric import Fabric
-from validation.run.runfiles import VERDICT, RunFiles
+from validation.run.names import VERDICT
+from validation.run.read import Run, read
 
 CRITERION = "tn.rate"
 
@@ -40,7 +41,7 @@ def accepted_rates(runs_dir: Path, topology: Topology, fabric: Fabric, plan: Pla
 def _of(
     run: Path, topology: Topology, fabric: Fabric, wanted: dict[Key, Measurement]
 ) -> Iterator[tuple[Key, AcceptedRate]]:
-    files = RunFiles(run)
+    files = read(run)
     if files.info.site != topology.site or files.info.fabric != fabric.name or not (run / VERDICT).is_file():
         return
     jobs = {m.id: job_key(m) for m in files.plan.measurements if CRITERION in m.criteria and "ranks" in m.params}
@@ -64,7 +65,7 @@ def _of(
             )  # fmt: skip
 
 
-def _says_accepted(files: RunFiles) -> bool:
+def _says_accepted(files: Run) -> bool:
     return load_json(files.source(VERDICT), VerdictDoc).sign_off == "ACCEPTED"
 
 

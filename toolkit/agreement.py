@@ -18,7 +18,7 @@ from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
 from validation.rules.waiver import Waiver, load_waivers
-from validation.run.runfiles import PROFILE, WAIVERS
+from validation.run.names import PROFILE, WAIVERS
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from validation.model import Topology
 from validation.model.load import Source, read_source
 from validation.rules.criterion import Criterion
 from validation.run.baseline import NAME, Made, baseline_of, read_baseline, unfit
-from validation.run.runfiles import VERDICT, RunFiles
+from validation.run.names import VERDICT
+from validation.run.read import read
 
 
 def make(folders: Sequence[Path]) -> Made:
@@ -24,7 +25,7 @@ def make(folders: Sequence[Path]) -> Made:
     for folder in folders:
         if not (folder / VERDICT).is_file():
             raise UsageFault(f"{folder}: was not judged, so nobody knows whether it is good; toolkit report judges it")
-        runs.append((RunFiles(folder), acceptance.standing(folder)))
+        runs.append((read(folder), acceptance.standing(folder)))
     return baseline_of(runs)
 
 

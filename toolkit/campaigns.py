@@ -10,7 +10,7 @@ from typing import Any
 from toolkit import acceptance
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from validation.run.runfiles import VERDICT
+from validation.run.names import VERDICT
 
 FORMATS = ("html", "pdf", "json")
 """Of the formats of a report, those that a campaign has."""

@@ -13,12 +13,12 @@ from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
 from toolkit.verdict_text import UNDECLARED, print_verdict
 from validation.judging.glance import Glance, glance
 from validation.model import VerdictDoc
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 from validation.signing import is_signed
 
 
 def print_ending(
-    run: RunFiles,
+    run: Run,
     verdict: VerdictDoc,
     report: Path | None,
     whole: bool,
@@ -34,7 +34,7 @@ def print_ending(
     print_lines(console, ending_lines(run, verdict, report))
 
 
-def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None) -> list[Line]:
+def ending_lines(run: Run, verdict: VerdictDoc, report: Path | None) -> list[Line]:
     """The verdict of a run in about ten lines, without the exit code."""
     seen = at_a_glance(run, verdict)
     more = unselected(seen, run.criteria)
@@ -49,7 +49,7 @@ def ending_lines(run: RunFiles, verdict: VerdictDoc, report: Path | None) -> lis
     return lines[:-1]
 
 
-def print_judged(run: RunFiles, made: Made, steps: Sequence[str], whole: bool) -> None:
+def print_judged(run: Run, made: Made, steps: Sequence[str], whole: bool) -> None:
     """What other rules say of a run, below what is different, and where it was written; the last line is the code."""
     console = make_console()
     if whole:
@@ -61,7 +61,7 @@ def print_judged(run: RunFiles, made: Made, steps: Sequence[str], whole: bool) -
     print_lines(console, verdict_lines(seen, ("judged", made.folder), steps, aside=aside))
 
 
-def at_a_glance(run: RunFiles, verdict: VerdictDoc) -> Glance:
+def at_a_glance(run: Run, verdict: VerdictDoc) -> Glance:
     """Its verdict as typed data."""
     return glance(verdict, run.criteria, run.plan, run.topology, run.whole_results)
 

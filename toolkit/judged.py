@@ -10,8 +10,8 @@ from toolkit import rundir
 from toolkit.errors import UsageFault
 from validation.base.counting import number_of
 from validation.model import VerdictDoc
+from validation.run.names import RUN, VERDICT
 from validation.run.other_rules import Rejudged, RuleChange, Rules, judge_otherwise, rules_of
-from validation.run.runfiles import RUN, VERDICT
 
 JUDGED = "judged.json"
 _SUBJECTS = 3

@@ -13,7 +13,7 @@ from validation.base.errors import ToolkitError
 from validation.execute import Launcher
 from validation.model import Call, Measurement, Plan
 from validation.model.load import read_results
-from validation.run.runfiles import RESULTS
+from validation.run.names import RESULTS
 
 KIND = "training-long"
 EVERY_S = 15.0

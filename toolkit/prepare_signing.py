@@ -8,7 +8,8 @@ from pathlib import Path
 from toolkit import acceptance
 from toolkit.errors import UsageFault
 from validation.model.load import ConfigError
-from validation.run.runfiles import INVENTORY, VERDICT, RunFiles
+from validation.run.names import INVENTORY, VERDICT
+from validation.run.read import read
 from validation.signing import is_signed
 
 
@@ -26,7 +27,7 @@ def complete(run_dir: Path, say: Callable[[str], None]) -> None:
     if not (run_dir / VERDICT).exists():
         acceptance.judge_run(run_dir)
         say("this run was never judged; judging it now")
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     _, fault = judged_again(run)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")

@@ -22,7 +22,7 @@ from validation.model.load import Source
 from validation.rules.fabric import LoadedFabric
 from validation.rules.reference import packaged
 from validation.run.kept import as_kept
-from validation.run.runfiles import (
+from validation.run.names import (
     ACCEPTED,
     BUILT,
     CRITERIA,
@@ -35,9 +35,8 @@ from validation.run.runfiles import (
     TOPOLOGY,
     VERDICT,
     WAIVERS,
-    RunFiles,
-    tied,
 )
+from validation.run.read import read, tied
 from validation.signing import is_signed
 
 SUPERSEDED = "superseded"
@@ -158,9 +157,9 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
     write_document(run_dir / RUN, info.model_copy(update={"documents": documents, "replaced": replaced}))
 
 
-def read(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:
+def asked(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:
     """What a run was asked; ConfigError with file and line where a document is damaged."""
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     return run.info, run.topology, run.plan
 
 

@@ -12,7 +12,8 @@ from toolkit import rundir
 from toolkit.verdict_lines import state_words
 from validation.base import bounded
 from validation.base.errors import ToolkitError
-from validation.run.runfiles import RUN, VERDICT, RunFiles
+from validation.run.names import RUN, VERDICT
+from validation.run.read import read
 from validation.signing import SIGNATURES
 from validation.signing.statement import read_statement
 
@@ -56,7 +57,7 @@ def rows(runs_dir: Path) -> list[Row]:
 
 def _row(folder: Path) -> Row:
     try:
-        info = RunFiles(folder).info
+        info = read(folder).info
         verdict = _verdict(folder / VERDICT)
         signed = tuple(_signers(folder / SIGNATURES))
         created = _utc(info.created, folder / RUN)

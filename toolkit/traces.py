@@ -13,12 +13,12 @@ from validation.base import bounded
 from validation.parsers.common import ParseError
 from validation.parsers.training_trace import trace_of
 from validation.probes.train_trace import SORTS
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 
 KIND = "training-short"
 
 
-def listed(run: RunFiles) -> list[str]:
+def listed(run: Run) -> list[str]:
     """The training jobs of a run that have a trace. UsageFault where none has."""
     found = sorted(_traces(run, None))
     if not found:
@@ -26,7 +26,7 @@ def listed(run: RunFiles) -> list[str]:
     return found
 
 
-def text(run: RunFiles, job: str) -> str:
+def text(run: Run, job: str) -> str:
     """The trace of a job, as chrome://tracing and https://ui.perfetto.dev open it. UsageFault where it has none."""
     found = _traces(run, job)
     if job not in found:
@@ -38,11 +38,11 @@ def text(run: RunFiles, job: str) -> str:
     return json.dumps({"traceEvents": chrome(found[job]), "displayTimeUnit": "ms"}) + "\n"
 
 
-def _planned(run: RunFiles) -> list[str]:
+def _planned(run: Run) -> list[str]:
     return [m.id for m in run.plan.measurements if m.kind == KIND]
 
 
-def _traces(run: RunFiles, job: str | None) -> dict[str, dict[str, Any]]:
+def _traces(run: Run, job: str | None) -> dict[str, dict[str, Any]]:
     """Job -> its trace; of all jobs, or of one."""
     found: dict[str, dict[str, Any]] = {}
     planned = _planned(run)

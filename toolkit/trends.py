@@ -11,7 +11,8 @@ from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
 from validation.base.errors import ToolkitError
 from validation.base.files import replace
-from validation.run.runfiles import VERDICT, RunFiles
+from validation.run.names import VERDICT
+from validation.run.read import Run, read
 from validation.trend import Trend, as_text, trend_of, write_formats
 from validation.trend.gather import Pair
 from validation.trend.metrics import metrics_text
@@ -77,7 +78,7 @@ def make(
 def _pair(folder: Path) -> Pair:
     if not (folder / VERDICT).is_file():
         raise UsageFault(f"{folder}: was not judged; toolkit report judges it")
-    return RunFiles(folder), acceptance.standing(folder)
+    return read(folder), acceptance.standing(folder)
 
 
 def _all(runs_dir: Path) -> tuple[list[Pair], list[str]]:
@@ -86,7 +87,7 @@ def _all(runs_dir: Path) -> tuple[list[Pair], list[str]]:
     notes = []
     for folder in reversed(rundir.runs(runs_dir)):
         try:
-            if found and not _alike(RunFiles(folder), found[0][0]):
+            if found and not _alike(read(folder), found[0][0]):
                 continue
             found.append(_pair(folder))
         except ToolkitError as fault:
@@ -98,7 +99,7 @@ def _all(runs_dir: Path) -> tuple[list[Pair], list[str]]:
     return found, notes
 
 
-def _alike(run: RunFiles, newest: RunFiles) -> bool:
+def _alike(run: Run, newest: Run) -> bool:
     """Whether a run is one of the same series."""
     mine, other = (
         (r.info.site, r.fabric.name, r.topology.virtual, r.topology.lab_link, r.topology.here) for r in (run, newest)

@@ -40,7 +40,7 @@ from PIL import Image  # noqa: E402
 from toolkit import acceptance, prepare_signing, rundir  # noqa: E402
 from toolkit.agreement import Agreement  # noqa: E402
 from validation.execute import measure, scheduler  # noqa: E402
-from validation.run.runfiles import RunFiles  # noqa: E402
+from validation.run.read import read  # noqa: E402
 from validation.signing.sign import sign_run  # noqa: E402
 
 RECORDED = ROOT / "tests/data/sample/rehearsal.tar.xz"
@@ -84,7 +84,7 @@ def record(run: Path) -> None:
         for path in sorted(run.rglob("*")):
             name = path.relative_to(run)
             if path.is_file() and not _MADE_ANEW.fullmatch(name.parts[0]):
-                entry = archive.gettarinfo(path, f"{RunFiles(run).info.run}/{name}")
+                entry = archive.gettarinfo(path, f"{read(run).info.run}/{name}")
                 entry.uid = entry.gid = entry.mtime = 0
                 entry.uname = entry.gname = ""
                 with path.open("rb") as content:

@@ -28,9 +28,10 @@ from validation.model.load import read_source
 from validation.report.criteria import derivations
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.run.baseline import LEAST_MARGIN, NAME, baseline_of, read_baseline
+from validation.run.names import CRITERIA
 from validation.run.other_rules import judge_otherwise, rules_of
+from validation.run.read import read
 from validation.run.rejudge import judge_files
-from validation.run.runfiles import CRITERIA, RunFiles
 
 DAYS = [f"2026-11-2{day}T10-15-00Z-tcp10" for day in range(1, 6)]
 PAIR = "tcp-latency.gpu1-fab0.gpu2-fab0"
@@ -162,7 +163,7 @@ def test_what_the_profile_leaves_out_withholds_nothing_by_its_baseline(baseline,
     assert len(kept) < len(lines)
     (run / "results.jsonl").write_text("".join(kept))
     owed = ["pf.bom", "tr.tcpbw", "tr.netlat"]
-    rest = [c.id for c in RunFiles(run).criteria if c.id not in owed]
+    rest = [c.id for c in read(run).criteria if c.id not in owed]
     profile = {"name": "ours", "title": "Network", "delivery": "network", "test": "quick", "suites": ["transport"]}
     profile |= {"owed": owed, "left_out": [{"criteria": rest, "why": "not part of this delivery"}]}
     path = run.parent / "ours.yml"
@@ -310,7 +311,7 @@ def test_a_damaged_baseline_is_one_line_before_anything_is_measured(tmp_path, te
 
 def test_a_run_that_has_a_baseline_keeps_it_when_it_is_judged_anew(baseline, later):
     run = later(drift={PAIR: 1.4})
-    info = RunFiles(run).info
+    info = read(run).info
     shutil.copy(baseline, run / CRITERIA / NAME)
     rundir.renew(run, info, (), "the baseline")
     assert acceptance.judge_run(run).outcome == "failed"

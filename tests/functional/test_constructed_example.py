@@ -16,7 +16,7 @@ from validation.model.load import ConfigError
 from validation.report.documents import read_run
 from validation.report.formats import FILES, write_formats
 from validation.run.baseline import baseline_of
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 from validation.signing.again import judged_again
 from validation.signing.pdf_words import _Pdf
 from validation.signing.verify import verify
@@ -102,7 +102,7 @@ def test_a_verdict_that_says_otherwise_is_refused(tmp_path: Path) -> None:
 
 def test_it_bounds_nothing(run: Path, tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", virtual=False, waive=True, made_up=True, run="2026-11-22T10-15-00Z-tcp10")
-    runs = [(files, files.verdict) for files in map(RunFiles, (run, other))]
+    runs = [(files, files.verdict) for files in map(read, (run, other))]
     with pytest.raises(ConfigError, match="is CONSTRUCTED EXAMPLE, passed: only accepted runs"):
         baseline_of(runs)
 
@@ -114,7 +114,7 @@ def test_whoever_takes_the_label_out_of_the_facts_gets_no_acceptance(tmp_path: P
     before = results.read_text()
     results.write_text(before.replace('"constructed":true', '"constructed":false'))
     assert results.read_text() != before
-    _, fault = judged_again(RunFiles(made))
+    _, fault = judged_again(read(made))
     assert "verdict.json" in fault
     rejudged = CliRunner().invoke(cli, ["validate", "--rejudge", str(made), "--format", "none"])
     assert rejudged.exit_code == 3

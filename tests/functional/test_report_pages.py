@@ -18,7 +18,7 @@ from validation.compare.render import as_html as compare_html
 from validation.report.breaks import longest, with_breaks
 from validation.report.documents import RunDocuments, read_run
 from validation.report.render import fill, view
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 from validation.trend.gather import trend_of
 from validation.trend.render import as_html as trend_html
 
@@ -74,7 +74,7 @@ def test_pages_of_several_runs_keep_their_margins(tmp_path: Path) -> None:
     names = [f"2026-11-2{day}T10-15-00Z-tcp10" for day in (1, 2, 3)]
     suites = ("preflight", "transport")
     runs = [make_run(tmp_path / n, run=n, day=at, suites=suites, site=NAME) for at, n in enumerate(names)]
-    files = [RunFiles(run) for run in runs]
+    files = [read(run) for run in runs]
     verdicts = [read_run(run).verdict for run in runs]
     pages = {
         "compare": compare_html(compare(runs[0], runs[1])),

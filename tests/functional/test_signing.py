@@ -382,7 +382,7 @@ def test_signing_and_verifying_read_the_verdict_once_for_all_that_is_made_again(
         asked.append(model)
         return load_json(source, model, *more)
 
-    for module in ("runfiles", "signing.sign", "signing.verify"):
+    for module in ("run.read", "signing.sign", "signing.verify"):
         monkeypatch.setattr(f"validation.{module}.load_json", counted)
     check_data(run)
     assert asked.count(VerdictDoc) == 1

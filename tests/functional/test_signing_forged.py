@@ -24,7 +24,7 @@ from validation.report.formats import write_formats
 from validation.rules.hashes import rules_of
 from validation.rules.profile import Profile
 from validation.run.kept import as_kept
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 from validation.signing import bundle, pack
 from validation.signing.verify import verify
 
@@ -128,7 +128,7 @@ def test_a_plan_that_asked_for_less_is_named(run: Path, made: tuple[Path, Path, 
 
 
 def test_options_that_plan_otherwise_are_rules_of_their_own(tmp_path: Path, made: tuple[Path, Path, Path]) -> None:
-    files = RunFiles(made[0])
+    files = read(made[0])
     for options, other in (({}, False), ({"minutes": 600}, False), ({"minutes": 1}, True), ({"without": "pf.x"}, True)):
         info = files.info.model_copy(update={"options": options})
         rules = rules_of(info, files.criteria, files.reference, files.fabric, None, {})
@@ -305,9 +305,9 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(ConfigError, match="has more than 0 MiB"):
         read_bytes(path, 1000)
     monkeypatch.setattr(load, "MAX_BYTES", 1000)
-    for read in (lambda: load.read_source(path), lambda: load.results_text(path)):
+    for reading in (lambda: load.read_source(path), lambda: load.results_text(path)):
         with pytest.raises(ConfigError, match="which no such file has"):
-            read()
+            reading()
     monkeypatch.undo()
     monkeypatch.setattr(load, "MAX_YAML_BYTES", 1000)
     with pytest.raises(ConfigError, match="which no such file has"):

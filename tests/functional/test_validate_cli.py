@@ -21,7 +21,7 @@ from tests.support.run_case import processes_of
 from tests.support.warm import COMMAND_PATH, command
 from validation.model import DENIED, REPORT, RunInfo, VerdictDoc
 from validation.model.load import load_json, read_results
-from validation.run.runfiles import tied
+from validation.run.read import tied
 
 SUPPORT = Path(__file__).parents[1] / "support"
 TOOLS = pytest.mark.skipif(

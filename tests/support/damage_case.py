@@ -22,7 +22,7 @@ from validation.model import REPORT, Denied, Plan, RunInfo
 from validation.model.load import load_json, read_results
 from validation.plan.suites import SUITES
 from validation.rules.profile import read_profile
-from validation.run.runfiles import tied
+from validation.run.read import tied
 
 Files = dict[str, bytes]
 FOLDER, NOWHERE, LOOP = b"\0 a folder", b"\0 a link that leads nowhere", b"\0 a link to itself"

@@ -14,7 +14,7 @@ from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.site import write_results
 from validation.model import REPORT, Measurement, Plan, Result, RunInfo
 from validation.model.load import load_json, read_results
-from validation.run.runfiles import tied
+from validation.run.read import tied
 
 EXPIRED = AGREED.replace("when: 2026-11-20", "when: 2026-11-01").replace("2027-01-01", "2026-11-20")
 NO_ANSWER = "no end and no answer from gpu1 within 60 s"

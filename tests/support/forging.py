@@ -12,8 +12,8 @@ from typing import Any
 from tests.support.signing_case import sign
 from validation.model import RunInfo
 from validation.report.formats import write_formats
+from validation.run.read import tied
 from validation.run.rejudge import judge_files
-from validation.run.runfiles import tied
 from validation.signing import MANIFEST, ssh
 from validation.signing.manifest import make_manifest
 from validation.signing.statement import Statement, profile_words, read_statement

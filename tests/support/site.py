@@ -39,7 +39,7 @@ from validation.rules.profile import Profile, load_profile, read_profile
 from validation.rules.reference import packaged
 from validation.rules.waiver import Waiver
 from validation.run.kept import as_kept
-from validation.run.runfiles import tied
+from validation.run.read import tied
 
 CRITERIA = load_criteria()
 RUN = "run-1"

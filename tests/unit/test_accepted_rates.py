@@ -29,7 +29,7 @@ from validation.model.load import ConfigError, load_json
 from validation.plan.suites import make_plan
 from validation.rules.catalogue import read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 
 H100 = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=4)
 K = Bom(
@@ -77,7 +77,7 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def standing(run: Path) -> VerdictDoc:
         asked.append(run)
-        return load_json(RunFiles(run).source("verdict.json"), VerdictDoc)
+        return load_json(read(run).source("verdict.json"), VerdictDoc)
 
     monkeypatch.setattr(acceptance, "standing", standing)
     return asked
@@ -170,7 +170,7 @@ def test_it_is_part_of_the_run_and_may_not_change(tmp_path: Path, believed: list
     plan = plan_of(topology, SECOND)
     info = run_info(topology, plan).model_copy(update={"created": "2026-06-01T10:00:00Z"})
     rundir.begin(run, info, topology, plan, read_fabric("tcp10"), read_criteria(), accepted=rates)
-    files = RunFiles(run)
+    files = read(run)
     assert files.accepted == rates
     assert "accepted.json" in files.info.documents
     text = (run / "accepted.json").read_text()

@@ -16,10 +16,11 @@ from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
 from toolkit.acceptance import judge_run, write_report
 from validation.model import Plan, RunInfo, VerdictDoc
 from validation.model.load import ConfigError
-from validation.run import checked, consistency, plan_columns, runfiles
+from validation.run import checked, consistency, plan_columns
+from validation.run import read as reading
 from validation.run.frames import read_frames
+from validation.run.read import Run
 from validation.run.rejudge import judge_files
-from validation.run.runfiles import RunFiles
 from validation.signing.again import judged_again
 
 Read = list[str]
@@ -55,7 +56,7 @@ def judged(run: Path, read: Read) -> VerdictDoc:
 
 
 def all_of(run: Path) -> list[str]:
-    return sorted(result.measurement for result in RunFiles(run).results)
+    return sorted(result.measurement for result in Run(run).results)
 
 
 def file_of(run: Path, end: str) -> Path:
@@ -79,7 +80,7 @@ def test_a_verdict_that_fails_is_the_same_from_the_columns(site_runs: dict[str, 
 
 def test_columns_hold_what_the_lines_say(run: Path, read: Read) -> None:
     judged(run, read)
-    files = RunFiles(run)
+    files = Run(run)
     before = checked.known(files)
     assert before is not None
     assert before.results is not None
@@ -161,11 +162,11 @@ NAMES: dict[str, Callable[[Path], Any]] = {
 def test_names_that_change_are_seen_though_no_folder_is_listed(run: Path, read: Read, how: str) -> None:
     judged(run, read)
     folder = run / "raw" / BANDWIDTH
-    before = checked.known(RunFiles(run))
+    before = checked.known(Run(run))
     assert before is not None
-    assert checked.untouched(RunFiles(run), before)
+    assert checked.untouched(Run(run), before)
     NAMES[how](folder)
-    assert not checked.untouched(RunFiles(run), before)
+    assert not checked.untouched(Run(run), before)
     assert judged(run, read) == judge_files(run)
 
 
@@ -181,9 +182,9 @@ def test_what_did_not_change_is_neither_listed_nor_is_its_plan_read(
 ) -> None:
     first = judged(run, read)
     documents = []
-    load = runfiles.load_json
+    load = reading.load_json
     monkeypatch.setattr(checked, "look", lambda _: pytest.fail("listed once more"))
-    monkeypatch.setattr(runfiles, "load_json", lambda *what: (documents.append(what[1]), load(*what))[1])
+    monkeypatch.setattr(reading, "load_json", lambda *what: (documents.append(what[1]), load(*what))[1])
     assert judged(run, read) == first
     assert RunInfo in documents
     assert Plan not in documents
@@ -191,14 +192,14 @@ def test_what_did_not_change_is_neither_listed_nor_is_its_plan_read(
 
 def test_a_plan_is_known_by_the_bytes_of_its_file(run: Path, read: Read) -> None:
     judged(run, read)
-    files = RunFiles(run)
+    files = Run(run)
     assert checked.planned(files) == files.plan
     (run / "plan.json").write_bytes((run / "plan.json").read_bytes() + b" ")
-    assert checked.planned(RunFiles(run)) is None
+    assert checked.planned(Run(run)) is None
 
 
 def test_a_plan_in_columns_is_the_same_to_the_letter(run: Path) -> None:
-    plan = RunFiles(run).plan
+    plan = Run(run).plan
     odd = plan.measurements[0].model_copy(update={"params": {"a": 1, "b": (), "c": None}})
     others = enumerate((1.0, True, "1", 0))
     even = [odd.model_copy(update={"id": f"x{n}", "params": {"a": value}}) for n, value in others]
@@ -236,19 +237,19 @@ def test_documents_are_held_against_each_other_again_once_one_changed(run: Path,
 
 def test_nothing_is_known_under_another_plan_or_another_beginning(run: Path, read: Read) -> None:
     judged(run, read)
-    assert checked.known(RunFiles(run)) is not None
+    assert checked.known(Run(run)) is not None
     plan = (run / "plan.json").read_bytes()
     (run / "plan.json").write_bytes(plan + b" ")
-    assert checked.known(RunFiles(run)) is None
+    assert checked.known(Run(run)) is None
     (run / "plan.json").write_bytes(plan)
-    assert checked.known(RunFiles(run)) is not None
+    assert checked.known(Run(run)) is not None
     edit(run / "run.json", lambda info: info.update(created="2026-11-21T10:15:01Z"))
-    assert checked.known(RunFiles(run)) is None
+    assert checked.known(Run(run)) is None
 
 
 def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run: Path, read: Read) -> None:
     edit(run / "topology.json", lambda topology: topology.update(site="other"))
-    files = RunFiles(run)
+    files = Run(run)
     consistency.known_evidence(files, checked.known(files))  # as when a run is continued
     with pytest.raises(ConfigError, match="restore"):
         judged(run, read)
@@ -278,7 +279,7 @@ def test_lines_that_were_appended_are_read_and_the_columns_grow(run: Path, read:
     before = file_of(run, ".columns").read_bytes()
     path.write_bytes(whole)
     after = judged(run, read)
-    assert sorted(read) == sorted(result.measurement for result in RunFiles(run).results[-3:])
+    assert sorted(read) == sorted(result.measurement for result in Run(run).results[-3:])
     grown = file_of(run, ".columns").read_bytes()
     assert grown[: len(before)] == before
     assert len(grown) > len(before)
@@ -319,7 +320,7 @@ def test_a_record_that_is_damaged_or_not_ours_is_not_believed(run: Path, read: R
     assert judged(run, read) == good
     if end == ".state":
         assert sorted(read) == all_of(run)
-    before = checked.known(RunFiles(run))
+    before = checked.known(Run(run))
     assert before is not None
 
 
@@ -377,12 +378,12 @@ def test_the_report_of_what_was_just_judged_is_the_same_to_the_byte(
     alone = {path.name: path.read_bytes() for path in write_report(folder, formats, tmp_path / "alone").paths.values()}
     assert len(alone) == len(formats)
     read_once: list[type] = []
-    load = runfiles.load_json
-    monkeypatch.setattr(runfiles, "load_json", lambda *what: (read_once.append(what[1]), load(*what))[1])
+    load = reading.load_json
+    monkeypatch.setattr(reading, "load_json", lambda *what: (read_once.append(what[1]), load(*what))[1])
     for known in (False, True):
         if not known:
             file_of(folder, ".state").unlink(missing_ok=True)  # so that all raw logs are read
-        run = RunFiles(folder)
+        run = Run(folder)
         read_once.clear()
         judge_run(run)
         written = write_report(run, formats, tmp_path / "shared")
@@ -407,7 +408,7 @@ def test_of_many_runs_the_oldest_are_forgotten(run: Path, read: Read, monkeypatc
     monkeypatch.setattr(checked, "KEPT", 2)
     for name in ("one", "two", "three"):
         judged(Path(shutil.copytree(run, run.with_name(name))), read)
-    kept = [checked.known(RunFiles(run.with_name(name))) is not None for name in ("one", "two", "three")]
+    kept = [checked.known(Run(run.with_name(name))) is not None for name in ("one", "two", "three")]
     assert kept == [False, True, True]
     ends = sorted(path.suffix for path in file_of(run, ".state").parent.iterdir())
     assert ends == [".columns", ".columns", ".plan", ".plan", ".state", ".state"]

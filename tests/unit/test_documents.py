@@ -107,7 +107,7 @@ def test_documents_that_contradict_each_other_are_refused(slow: Path, name: str)
 @pytest.mark.parametrize("keep", ["plan", "rounds"])
 def test_a_plan_that_is_not_what_would_be_planned_is_refused_with_fresh_hashes_too(slow: Path, keep: str) -> None:
     """Whoever edits run.json as well gets as far as this: the plan follows from the run's other documents."""
-    from validation.run.runfiles import tied
+    from validation.run.read import tied
 
     edit(slow / "plan.json", fewer_pairs if keep == "plan" else lambda d: d["rounds"].reverse())
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
@@ -154,16 +154,17 @@ def test_what_is_hidden_in_the_criteria_decides_nothing(slow: Path, name: str, c
 
 
 def test_each_criteria_file_that_is_judged_is_tied_to_the_run(slow: Path) -> None:
-    from validation.run.runfiles import CRITERIA, RunFiles
+    from validation.run.names import CRITERIA
+    from validation.run.read import read
 
     (slow / CRITERIA / ".own.yml").write_text("criteria: []")
-    run = RunFiles(slow)
+    run = read(slow)
     assert run.criteria
     assert {name for name in run._read if name.startswith(CRITERIA)} <= run.hashes.keys()
 
 
 def test_a_criterion_that_the_plan_names_must_be_there_whatever_the_hashes_say(slow: Path) -> None:
-    from validation.run.runfiles import tied
+    from validation.run.read import tied
 
     (slow / "criteria" / "20-transport.yml").unlink()
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))

@@ -7,7 +7,7 @@ import sys
 from tests.support.report_large import make_large_run
 from validation.model import Endpoint, Measurement
 from validation.model.base import lighten
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 
 
 def test_models_that_share_their_set_say_and_copy_the_same():
@@ -28,7 +28,7 @@ def test_models_that_share_their_set_say_and_copy_the_same():
 
 def test_a_runs_plan_results_and_verdict_share_theirs(tmp_path):
     """Of 1,000 nodes with 200 metrics these sets took 600 MB."""
-    run = RunFiles(make_large_run(tmp_path / "run", 3, 4))
+    run = read(make_large_run(tmp_path / "run", 3, 4))
     results, plan, verdict = run.results, run.plan, run.verdict
     judged = [j for c in verdict.criteria for j in c.judgements]
     for things in (

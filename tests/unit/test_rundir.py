@@ -21,7 +21,8 @@ from validation.model import Origin
 from validation.rules.catalogue import read_criteria
 from validation.rules.fabric import LoadedFabric, load_fabric, read_fabric
 from validation.run.kept import as_kept
-from validation.run.runfiles import FABRIC, RunFiles, tied
+from validation.run.names import FABRIC
+from validation.run.read import read, tied
 
 MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
 
@@ -43,7 +44,7 @@ def test_a_run_is_named_by_time_and_fabric_and_never_reused(tmp_path: Path) -> N
 
 def test_a_run_stands_on_its_own(tmp_path: Path) -> None:
     path = begun(tmp_path)
-    info, topo, whole = rundir.read(path)
+    info, topo, whole = rundir.asked(path)
     assert (info.run, topo, whole.run) == (path.name, topology(2), path.name)
     assert load_fabric(str(path / "fabric.yml")) == load_fabric("tcp10")
     assert len(list((path / "criteria").glob("*.yml"))) >= 1
@@ -100,15 +101,15 @@ def test_judging_again_keeps_what_was_judged_before(tmp_path: Path) -> None:
 
 def test_new_rules_are_sealed_and_an_edited_plan_is_not(tmp_path: Path) -> None:
     path = begun(tmp_path)
-    before, _, _ = rundir.read(path)
+    before, _, _ = rundir.asked(path)
     assert set(before.documents) == set(tied(path))
     rundir.renew(path, before, (FABRIC,), "the same again")
-    assert rundir.read(path)[0] == before
+    assert rundir.asked(path)[0] == before
     for name in ("fabric.yml", "plan.json", "criteria/20-transport.yml"):
         (path / name).write_text((path / name).read_text() + "\n")
     (path / "waivers.yml").write_text("waivers: []\n")
     rundir.renew(path, before, (FABRIC,), "rules of another release")
-    after, _, _ = rundir.read(path)
+    after, _, _ = rundir.asked(path)
     assert after.replaced == "rules of another release"
     now = tied(path)
     assert {name for name in now if after.documents.get(name) != now[name]} == {"plan.json", "waivers.yml"}
@@ -127,7 +128,7 @@ def test_what_is_kept_is_the_text_that_was_planned_with(tmp_path: Path) -> None:
     loaded = read_fabric(str(profile))
     profile.write_text("edited meanwhile")
     path = begun(tmp_path / "runs", loaded=loaded)
-    kept = RunFiles(path)
+    kept = read(path)
     assert kept.source(FABRIC).text == as_kept(loaded.text)
     assert kept.fabric == loaded.fabric
     assert kept.info.origins == {FABRIC: "site"}
@@ -141,6 +142,6 @@ def test_judging_again_never_takes_our_profile_for_a_sites_by_its_name(tmp_path:
     (path / "verdict.json").write_text("{}")
     acceptance.rejudge(path, Agreement(None, "", (), {}))
     wanted = mine if origin == "site" else read_fabric("tcp10")
-    assert RunFiles(path).source(FABRIC).text == as_kept(wanted.text)
+    assert read(path).source(FABRIC).text == as_kept(wanted.text)
     (before,) = (path / "superseded").iterdir()
     assert (before / FABRIC).read_text() == as_kept(mine.text)

@@ -14,7 +14,7 @@ from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 from validation.run.other_rules import PACKAGED
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 from validation.signing import is_signed
 
 
@@ -60,7 +60,7 @@ def judge(
     if as_json:
         answers.say("judged", made.document())
     else:
-        print_judged(RunFiles(run_dir), made, _for_good(run_dir, criteria, profile), details())
+        print_judged(read(run_dir), made, _for_good(run_dir, criteria, profile), details())
     raise SystemExit(Exit(made.verdict.exit_code))
 
 

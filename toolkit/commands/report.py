@@ -19,7 +19,8 @@ from toolkit.loudness import progress
 from toolkit.report_branding import take_branding
 from toolkit.working import working
 from validation.base.counting import number_of
-from validation.run.runfiles import VERDICT, RunFiles
+from validation.run.names import VERDICT
+from validation.run.read import read
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def report(
         rundir.refuse_signed(run_dir)
         with rundir.lock(run_dir):
             take_branding(branding, run_dir)
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     if (run_dir / VERDICT).exists():
         verdict = acceptance.standing(run)
     elif is_signed(run_dir):
@@ -138,7 +139,7 @@ def _trace(names: tuple[str, ...], job: str, more: bool, out: Path | None, as_js
     """The trace of a job, or the jobs that have one. `more`: options were given that are of a report alone."""
     if more or len(names) > 1:
         raise UsageFault("--trace JOB is of one run, and takes no --campaign, --branding or --format")
-    run = RunFiles(rundir.find(runs_dir, names[0] if names else None))
+    run = read(rundir.find(runs_dir, names[0] if names else None))
     if job == ALL_JOBS:
         found = traces.listed(run)
         if as_json:

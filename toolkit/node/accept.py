@@ -21,14 +21,15 @@ from validation.model.load import load_json, read_source
 from validation.plan.suites import make_plan
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import LoadedFabric
-from validation.run.runfiles import FABRIC, RunFiles
+from validation.run.names import FABRIC
+from validation.run.read import read
 from validation.signing import MANIFEST, is_signed
 
 
 def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> PlannedRun:
     """What is measured: the accepted run's suites as far as a node can show them, over the same fabric, with its
     options. Refuses what cannot be planned, before anything is changed."""
-    run = RunFiles(accepted)
+    run = read(accepted)
     names = {node.name, *(peer.name for peer in peers)}
     nodes = tuple(one for one in site.topology.nodes if one.name in names)
     topology = site.topology.model_copy(update={"nodes": nodes})

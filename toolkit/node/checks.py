@@ -132,7 +132,7 @@ def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: st
     verdict = acceptance.standing(found)
     if verdict.exit_code != 0:
         raise UsageFault(f"{found}: {verdict.line}; a node is held against a run that was accepted")
-    _, before, _ = rundir.read(found)
+    _, before, _ = rundir.asked(found)
     if (before.lab_link is None) != (topology.lab_link is None):
         raise UsageFault(f"{found}: is a {'rehearsal' if before.lab_link else 'run on hardware'}, and this site is not")
     return found
@@ -140,7 +140,7 @@ def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: st
 
 def _fits(run: Path, topology: Topology) -> bool:
     try:
-        info, _, _ = rundir.read(run)
+        info, _, _ = rundir.asked(run)
         fits = info.site == topology.site and set(NEEDED) <= set(info.suites) and not (run / ADDENDUM).exists()
         return fits and acceptance.standing(run).exit_code == 0
     except (ConfigError, UsageFault):

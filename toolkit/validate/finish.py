@@ -13,12 +13,12 @@ from toolkit.exits import Exit
 from toolkit.validate.request import Output
 from toolkit.working import working
 from validation.model import VerdictDoc
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run, read
 
 
 def finish(run_dir: Path, output: Output) -> None:
     """Judge, report, print, and end with the verdict's exit code."""
-    run = RunFiles(run_dir)
+    run = read(run_dir)
     with working("judging"):
         verdict = acceptance.judge_run(run)
     tell(run, verdict, output, (lambda document: answers.say("verdict", document)) if output.as_json else None)
@@ -26,7 +26,7 @@ def finish(run_dir: Path, output: Output) -> None:
 
 
 def tell(
-    run: RunFiles,
+    run: Run,
     verdict: VerdictDoc,
     output: Output,
     take: Callable[[dict[str, object]], None] | None,

@@ -25,7 +25,7 @@ from validation.base.counting import be, number_of
 from validation.execute import Launcher
 from validation.model import Plan, RunInfo, Topology
 from validation.rules.release import release
-from validation.run.runfiles import FABRIC, PROFILE
+from validation.run.names import FABRIC, PROFILE
 
 HERE = "here"
 """Takes the fabric's place in the name of a run of this machine by itself."""
@@ -119,7 +119,7 @@ def interrupted(run_dir: Path | None) -> None:
     if run_dir is None:
         click.echo("interrupted before the run began; nothing was measured", err=True)
     else:
-        info, _, plan = rundir.read(run_dir)
+        info, _, plan = rundir.asked(run_dir)
         done = len(acceptance.finished(run_dir))
         click.echo(
             f"interrupted; {done} of {number_of(len(plan.measurements), 'measurement')} {be(done)} finished and kept",

@@ -36,7 +36,7 @@ def rejudge(asked: Rejudging) -> None:
     """Judge a run again by today's rules; no node is touched."""
     run_dir = rundir.find(asked.runs_dir, asked.run)
     rundir.refuse_signed(run_dir)
-    info, _, _ = rundir.read(run_dir)
+    info, _, _ = rundir.asked(run_dir)
     agreement = find_agreement(asked.terms.profile, asked.terms.waivers, load_criteria(), created=info.created)
     with rundir.lock(run_dir):
         acceptance.take_rules(run_dir, agreement)
@@ -46,7 +46,7 @@ def rejudge(asked: Rejudging) -> None:
 def resume(asked: Resuming) -> None:
     """Measure what a run lacks."""
     run_dir = rundir.find(asked.runs_dir, asked.run)
-    info, topology, _ = rundir.read(run_dir)
+    info, topology, _ = rundir.asked(run_dir)
     rundir.refuse_signed(run_dir)
     if asked.job is not None:
         slurm_job.refuse(info.suites)

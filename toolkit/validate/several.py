@@ -18,7 +18,7 @@ from toolkit.validate.request import Output
 from toolkit.working import working
 from validation.execute import Launcher
 from validation.model import VerdictDoc
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 
 
 def measure_each(planned: Sequence[PlannedRun], runs_dir: Path, output: Output) -> None:
@@ -35,7 +35,7 @@ def measure_each(planned: Sequence[PlannedRun], runs_dir: Path, output: Output) 
         try:
             run_dir = measured(asked, runs_dir)
             with rundir.lock(run_dir):
-                run = RunFiles(run_dir)
+                run = read(run_dir)
                 with working("judging"):
                     verdict = acceptance.judge_run(run)
                 done.append((run_dir, verdict))

@@ -26,7 +26,8 @@ from validation.rules.fabric import Fabric
 from validation.rules.hashes import Rules, rules_of
 from validation.rules.profile import Profile
 from validation.rules.reference import Reference, packaged
-from validation.run.runfiles import CRITERIA, REFERENCE, RESULTS, VERDICT, RunFiles
+from validation.run.names import CRITERIA, REFERENCE, RESULTS, VERDICT
+from validation.run.read import Run, read
 
 RawState = Literal["intact", "changed", "missing"]
 
@@ -80,7 +81,7 @@ class RunDocuments:
         return constructed(_looks(self.plan, self.results))
 
 
-def rules_of_run(run: RunFiles) -> Rules:
+def rules_of_run(run: Run) -> Rules:
     """The rules of a run directory."""
     return rules_of(
         run.info,
@@ -92,9 +93,9 @@ def rules_of_run(run: RunFiles) -> Rules:
     )
 
 
-def read_run(run: Path | RunFiles) -> RunDocuments:
+def read_run(run: Path | Run) -> RunDocuments:
     """Read and cross-check the documents of a run. Raises ConfigError (one line) for a damaged directory."""
-    run = RunFiles.of(run)
+    run = read(run)
     run_dir = run.folder
     if not run_dir.is_dir():
         raise ConfigError(f"{run_dir}: is not a run directory; give the folder that `toolkit validate` made")

@@ -21,7 +21,7 @@ from validation.report.laid_out import layout_unless
 from validation.report.pdf import pdf_bytes
 from validation.report.render import fill, view
 from validation.report.unavailable import Unavailable
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run, read
 
 FILES: dict[str, str] = {
     "html": "report.html",
@@ -93,7 +93,7 @@ def _seen(content: bytes) -> bytes:
 
 
 def write_formats(
-    run: Path | RunFiles, formats: Iterable[str] = tuple(FILES), out: Path | None = None, trusting: bool = False
+    run: Path | Run, formats: Iterable[str] = tuple(FILES), out: Path | None = None, trusting: bool = False
 ) -> Written:
     """Write the asked formats of a run into `out` (default: the run directory), each in one step.
 
@@ -101,7 +101,7 @@ def write_formats(
     Nothing is written when one of them fails for another reason than a missing library. Raises ConfigError with one
     line for a damaged run directory or a place that cannot be written.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     folder = run.folder if out is None else out
     made, left_out = make(read_run(run), formats, layout_unless(_standing(folder) if trusting else None))
     try:

@@ -27,7 +27,7 @@ from validation.model.load import Source, load_yaml
 from validation.rules.criterion import Criterion
 from validation.rules.release import release
 from validation.rules.since import BaselineOf
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 
 NAME = "baseline.yml"
 """File of a baseline, beside an inventory and among the criteria of a run."""
@@ -73,7 +73,7 @@ class _Group:
         return sqrt(squares / self.freedom)
 
 
-def baseline_of(runs: Sequence[tuple[RunFiles, VerdictDoc]]) -> Made:
+def baseline_of(runs: Sequence[tuple[Run, VerdictDoc]]) -> Made:
     """The baseline of at least two runs, each with its verdict, which the caller has held against the run's files.
 
     ConfigError, one line, for a run that was not accepted (or, of virtual nodes, did not pass as a rehearsal), for runs
@@ -134,7 +134,7 @@ def unfit(of: BaselineOf, topology: Topology, fabric: str) -> str:
     return ""
 
 
-def _refuse(runs: Sequence[tuple[RunFiles, VerdictDoc]]) -> None:
+def _refuse(runs: Sequence[tuple[Run, VerdictDoc]]) -> None:
     if len(runs) < 2:
         raise ConfigError("one run does not show what runs differ by; give two at least, better five")
     named = Counter(run.info.run for run, _ in runs)
@@ -169,7 +169,7 @@ def _said(value: object) -> str:
 
 
 def _groups(
-    runs: Sequence[tuple[RunFiles, VerdictDoc]], criteria: Mapping[str, Criterion]
+    runs: Sequence[tuple[Run, VerdictDoc]], criteria: Mapping[str, Criterion]
 ) -> tuple[list[tuple[str, _Group]], dict[str, str]]:
     """Equals of each criterion with figures that passed in two runs or more, and why others are left out."""
     found: dict[tuple[str, Sort], dict[str, list[float]]] = {}

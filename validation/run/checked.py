@@ -31,7 +31,8 @@ from validation.rules.release import release
 from validation.run import plan_columns
 from validation.run.columns import Columns, packed
 from validation.run.frames import Frame, read_frames, write_frames
-from validation.run.runfiles import PLAN, RUN, RunFiles
+from validation.run.names import PLAN, RUN
+from validation.run.read import Run
 
 LEAST = 500
 """Results of a run below which nothing is kept of it: reading all its raw logs takes a tenth of a second."""
@@ -88,12 +89,12 @@ class Known:
         return all(self.folders.get(id_) == state.folders.get(id_) for id_ in measurements)
 
 
-def documents_of(run: RunFiles) -> str:
+def documents_of(run: Run) -> str:
     """One hash for the documents of a run and the toolkit that looks at them."""
     return _hash(toolkit(), run.source(RUN).sha256, *(f"{name} {value}" for name, value in sorted(run.hashes.items())))
 
 
-def look(run: RunFiles) -> State:
+def look(run: Run) -> State:
     """The state of all folders of raw logs, before any is read. A link instead of a folder has none that tells."""
     raw = _raw(run)
     folders: dict[str, bytes] = {}
@@ -116,7 +117,7 @@ def look(run: RunFiles) -> State:
     return State(folders, frozenset(settled), logs, everything)
 
 
-def untouched(run: RunFiles, before: Known) -> bool:
+def untouched(run: Run, before: Known) -> bool:
     """True where nothing was added to the folders of raw logs, taken away, renamed or written since they were read.
 
     The kernel sets a folder's time of change whenever a name in it comes, goes or leads elsewhere: of one with the same
@@ -146,7 +147,7 @@ _told = attrgetter("st_mode", "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_
 """What of a file's state tells one from another: type, place, size, and when it was written and changed, in ns."""
 
 
-def _raw(run: RunFiles) -> str:
+def _raw(run: Run) -> str:
     return os.path.join(os.path.realpath(run.folder), "raw")  # noqa: PTH118
 
 
@@ -178,7 +179,7 @@ def _state(folder: os.DirEntry[str]) -> tuple[bytes, list[str], int, bytes]:
     return digest, names, newest, marshal.dumps([_told(own), *(seen[name] for name in names)], 2)
 
 
-def known(run: RunFiles) -> Known | None:
+def known(run: Run) -> Known | None:
     """What is known of a run as its plan and its lines are now; None where that is nothing."""
     try:
         path = _path(run.folder)
@@ -215,7 +216,7 @@ def known(run: RunFiles) -> Known | None:
         return None  # not as this release writes it
 
 
-def planned(run: RunFiles) -> Plan | None:
+def planned(run: Run) -> Plan | None:
     """The plan of a run, as it was read from a plan.json of the very same bytes; None where that is not known."""
     try:
         (frame,), _ = read_frames(_path(run.folder).with_suffix(".plan"))
@@ -226,7 +227,7 @@ def planned(run: RunFiles) -> Plan | None:
         return None
 
 
-def _results(run: RunFiles, frames: Sequence[Frame], sha256: str, lines: int) -> list[Result] | None:
+def _results(run: Run, frames: Sequence[Frame], sha256: str, lines: int) -> list[Result] | None:
     if not frames or frames[-1].said["sha256"] != sha256 or not _by_this_toolkit(frames):
         return None
     begins, ends = [f.said["begin"] for f in frames], [f.columns["end"][-1] for f in frames]
@@ -236,7 +237,7 @@ def _results(run: RunFiles, frames: Sequence[Frame], sha256: str, lines: int) ->
 
 
 def keep(
-    run: RunFiles,
+    run: Run,
     state: State,
     found: Mapping[int, Sequence[str]],
     unsure: frozenset[str],
@@ -275,7 +276,7 @@ def keep(
     _keep_plan(run, path.with_suffix(".plan"))
 
 
-def _keep_plan(run: RunFiles, path: Path) -> None:
+def _keep_plan(run: Run, path: Path) -> None:
     here = {"sha256": run.hashes.get(PLAN, ""), "toolkit": toolkit()}
     frames, _ = read_frames(path)
     if here["sha256"] and not (frames and here.items() <= frames[0].said.items()):
@@ -297,7 +298,7 @@ def _by_this_toolkit(frames: Sequence[Frame]) -> bool:
     return all(frame.said.get("toolkit") == toolkit() for frame in frames)
 
 
-def _grow(run: RunFiles, path: Path, sha256: str) -> None:
+def _grow(run: Run, path: Path, sha256: str) -> None:
     """Append the columns of the lines that are not there yet; begin anew where others are there."""
     frames, behind = read_frames(path)
     begin, lines = 0, 0
@@ -316,7 +317,7 @@ def _grow(run: RunFiles, path: Path, sha256: str) -> None:
         write_frames(path, [Frame({**made.said, "sha256": sha256, "toolkit": toolkit()}, made.columns)], behind)
 
 
-def _identity(run: RunFiles) -> str:
+def _identity(run: Run) -> str:
     """What decides, beside lines and logs, what is wrong with a result."""
     return _hash(str(_FORM), toolkit(), run.info.run, run.info.created, run.hashes.get(PLAN, ""))
 

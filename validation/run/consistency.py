@@ -25,10 +25,10 @@ from validation.model import Result
 from validation.model.load import ConfigError, line_of
 from validation.rules.release import release
 from validation.run import checked
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 
 
-def check_documents(run: RunFiles) -> list[str]:
+def check_documents(run: Run) -> list[str]:
     """Notes on the documents of a run; ConfigError with file and line where they contradict each other."""
     for conflict in conflicts(run.info, run.topology, run.plan, run.fabric, run.criteria, run.hashes, release()):
         raise ConfigError(_words(run.folder, conflict))
@@ -46,12 +46,12 @@ def _words(run_dir: Path, conflict: Conflict) -> str:
     return f"{path}:{line}: {'.'.join(str(part) for part in conflict.place)}: {conflict.words}"
 
 
-def read_evidence(run: RunFiles) -> Evidence:
+def read_evidence(run: Run) -> Evidence:
     """What is wrong with the results of a run, by their raw logs, all of which are read."""
     return _read(run, checked.State(), None)[0]
 
 
-def known_evidence(run: RunFiles, before: checked.Known | None, agree: bool = False) -> Evidence:
+def known_evidence(run: Run, before: checked.Known | None, agree: bool = False) -> Evidence:
     """The same, of the raw logs that changed since they were last read on this machine; what is found is remembered.
 
     `before` is what was known of the run; `agree`: `check_documents` found nothing against it.
@@ -69,14 +69,14 @@ def known_evidence(run: RunFiles, before: checked.Known | None, agree: bool = Fa
     return evidence
 
 
-def _taken(run: RunFiles, before: checked.Known) -> Evidence:
+def _taken(run: Run, before: checked.Known) -> Evidence:
     if before.results is not None:
         run.take(before.results)
     return before.evidence or Evidence()
 
 
 def _read(
-    run: RunFiles, state: checked.State, before: checked.Known | None
+    run: Run, state: checked.State, before: checked.Known | None
 ) -> tuple[Evidence, dict[int, Sequence[str]], frozenset[str]]:
     """What is wrong; the faults of each line that has some; measurements with logs outside of their own folder."""
     root = os.path.realpath(run.folder)

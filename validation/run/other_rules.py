@@ -22,7 +22,8 @@ from validation.rules.criterion import Criterion
 from validation.rules.profile import Profile, read_profile
 from validation.run.baseline import unfit
 from validation.run.consistency import check_documents, read_evidence
-from validation.run.runfiles import VERDICT, RunFiles
+from validation.run.names import VERDICT
+from validation.run.read import Run, read
 
 PACKAGED = "packaged"
 """In place of a file of criteria: those of this release, all of them."""
@@ -92,26 +93,26 @@ class Rejudged(Model):
     notes: tuple[str, ...]
 
 
-def rules_of(run: Path | RunFiles, criteria: str | Path | None, profile: str | None) -> Rules:
+def rules_of(run: Path | Run, criteria: str | Path | None, profile: str | None) -> Rules:
     """The run's rules with others in their place.
 
     `criteria`: a file, whose criteria take the place of those of the same id and stand beside the others; a folder of
     files, or PACKAGED, which take the place of all. `profile`: a packaged one by name, or a file. ConfigError with file
     and line for what cannot be used.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     own, sources, words = run.criteria, [], []
     if criteria is not None:
         path = Path(criteria)
         if str(criteria) == PACKAGED:
-            read, whole, named = read_criteria(), True, "criteria of this release"
+            given, whole, named = read_criteria(), True, "criteria of this release"
         else:
             whole, named = path.is_dir(), str(path)
-            read = read_criteria(path) if whole else (read_source(path),)
+            given = read_criteria(path) if whole else (read_source(path),)
         reference = None if str(criteria) == PACKAGED else run.reference
-        own = _with(own, load_criteria(read if read else path, reference), whole)
-        sources += [(f"criteria/{source.path.name}", source) for source in read]
-        for source in read:
+        own = _with(own, load_criteria(given if given else path, reference), whole)
+        sources += [(f"criteria/{source.path.name}", source) for source in given]
+        for source in given:
             of = None if str(criteria) == PACKAGED else load_yaml(source, CriteriaFile, run.reference).baseline
             why = unfit(of, run.topology, run.fabric.name) if of is not None else ""
             if why:
@@ -134,13 +135,13 @@ def _with(own: Sequence[Criterion], given: Sequence[Criterion], whole: bool) -> 
     return (*(fresh.pop(c.id, c) for c in own), *fresh.values())
 
 
-def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rejudged]:
+def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged]:
     """The verdict on a run by other rules, and what is different from that by its own.
 
     Both are made from the results now, so that nothing but the rules is different. ConfigError, one line, for a run
     that is damaged or contradicts itself.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     remarks, found = check_documents(run), read_evidence(run)
     evidence = replace(found, notes=(*remarks, *((run.torn,) if run.torn else ()), *found.notes))
 
@@ -180,7 +181,7 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
     )
 
 
-def _kept(run: RunFiles, rules: Rules) -> tuple[Profile | None, tuple[str, ...]]:
+def _kept(run: Run, rules: Rules) -> tuple[Profile | None, tuple[str, ...]]:
     """The profile to judge by: the given one, else the run's as far as these rules have what it owes; and a note where
     they do not. A criterion that it does not know is not owed.
     """
@@ -207,7 +208,7 @@ def _served(plan: Plan, criteria: Sequence[Criterion]) -> Plan:
     return plan.model_copy(update={"measurements": tuple(served)})
 
 
-def _changes(run: RunFiles, old: VerdictDoc, new: VerdictDoc, rules: Rules) -> tuple[RuleChange, ...]:
+def _changes(run: Run, old: VerdictDoc, new: VerdictDoc, rules: Rules) -> tuple[RuleChange, ...]:
     one, two = ({c.id: c for c in verdict.criteria} for verdict in (old, new))
     bounds = [{c.id: c.bound.said(run.fabric) for c in criteria} for criteria in (run.criteria, rules.criteria)]
     found = []
@@ -244,7 +245,7 @@ def _changes(run: RunFiles, old: VerdictDoc, new: VerdictDoc, rules: Rules) -> t
     return tuple(found)
 
 
-def _notes(run: RunFiles, fresh: VerdictDoc) -> tuple[str, ...]:
+def _notes(run: Run, fresh: VerdictDoc) -> tuple[str, ...]:
     """Where the run's own verdict is not what its results give by its own rules, with this release."""
     if not (run.folder / VERDICT).is_file():
         return ("the run was never judged: what it is compared with was judged now, by the run's own rules",)

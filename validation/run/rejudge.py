@@ -13,17 +13,17 @@ from validation.parsers.common import place
 from validation.rules.release import release
 from validation.run.checked import documents_of, known, planned
 from validation.run.consistency import check_documents, known_evidence, read_evidence
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run, read
 
 
-def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
+def judge_files(run: Path | Run, again: bool = False) -> VerdictDoc:
     """The verdict on a run by its directory; writes nothing there. ConfigError with one line where a document is
     damaged, or contradicts another.
 
     `again`: raw logs that this user's toolkit has read on this machine, and that did not change since, are not read
     once more (docs/explanation/evidence.md). Whoever signs or verifies reads all.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     before = known(run) if again else None
     agree = before is not None and before.documents == documents_of(run)
     run.known = agree

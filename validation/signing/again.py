@@ -12,8 +12,8 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.formats import FILES, make
 from validation.report.pdf_record import NAME, PdfRecord, record_of
 from validation.rules.hashes import Rules
+from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
-from validation.run.runfiles import RunFiles
 from validation.signing.pdf_words import differences
 
 _LOOK = "verify where these are installed, or read report.html in its place"
@@ -38,9 +38,9 @@ class Again:
         return self.documents.rules
 
 
-def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
+def judged_again(run: Path | Run) -> tuple[VerdictDoc, str | None]:
     """verdict.json, and one line where judging the run's files again gives another verdict."""
-    run = RunFiles.of(run)
+    run = read(run)
     stands = run.verdict
     fresh = judge_files(run)
     if fresh == stands:
@@ -52,12 +52,12 @@ def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
     return stands, f"verdict.json: is not what judging the results gives: {where}; judged again: {fresh.line}"
 
 
-def made_again(run: Path | RunFiles, pdf: bool = True) -> Again:
+def made_again(run: Path | Run, pdf: bool = True) -> Again:
     """Compare the reports that stand in the run with those that its data give.
 
     The PDF takes most of the time: it is left out where `pdf` is False.
     """
-    run = RunFiles.of(run)
+    run = read(run)
     here = {name: path for name, file in FILES.items() if (path := run.folder / file).is_file()}
     documents = read_run(run)
     made, left_out = make(documents, [name for name in here if pdf or name != "pdf"])

@@ -23,19 +23,8 @@ from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
 from validation.report.pdf_record import PdfRecord
 from validation.run.kept import odd_json, odd_lines, odd_yaml
-from validation.run.runfiles import (
-    ACCEPTED,
-    BUILT,
-    FABRIC,
-    INVENTORY,
-    PLAN,
-    PROFILE,
-    RESULTS,
-    RUN,
-    TOPOLOGY,
-    VERDICT,
-    RunFiles,
-)
+from validation.run.names import ACCEPTED, BUILT, FABRIC, INVENTORY, PLAN, PROFILE, RESULTS, RUN, TOPOLOGY, VERDICT
+from validation.run.read import Run
 
 _VARIABLE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,39}")
@@ -44,7 +33,7 @@ _REPLACED = re.compile(r"rules of toolkit [\w.+-]{1,40}, copied in at \d{4}-\d\d
 _MOST = 3
 
 
-def odd_forms(run: RunFiles) -> Iterator[str]:
+def odd_forms(run: Run) -> Iterator[str]:
     """Of the documents of a run; ConfigError where one cannot be read."""
     for name in [*run.info.documents, *([REPORT_YML] if (run.folder / REPORT_YML).is_file() else [])]:
         if name.endswith(".yml"):
@@ -92,7 +81,7 @@ def own_words(folder: Path) -> str:
     return ", ".join(f"{key} {value!r}" for key, value in said.items()) or "none of its words"
 
 
-def _documents(run: RunFiles) -> Iterator[tuple[str, Model]]:
+def _documents(run: Run) -> Iterator[tuple[str, Model]]:
     yield from ((RUN, run.info), (TOPOLOGY, run.topology), (PLAN, run.plan))
     if (run.folder / VERDICT).is_file():
         yield VERDICT, run.verdict

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from validation.model.load import ConfigError
 from validation.plan.suites import OPTIONS, WORDS, make_plan
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 
 
-def planned_again(run: RunFiles) -> list[str]:
+def planned_again(run: Run) -> list[str]:
     """One line where this release, by the rules that stand in the run, would not plan what it planned.
 
     That the plan asked for less than it had to cannot be told then from a plan that other rules asked for.

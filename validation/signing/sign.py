@@ -18,7 +18,7 @@ from validation.report.formats import FILES
 from validation.report.unavailable import Unavailable
 from validation.rules.hashes import Rules
 from validation.rules.release import release
-from validation.run.runfiles import RunFiles
+from validation.run.read import read
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.certificate import Certificate, certificate
@@ -66,7 +66,7 @@ def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, Again]:
 
     `pdf` says whether the PDF is made again too; who has just written it need not.
     """
-    run = RunFiles(run_dir)  # read once for both
+    run = read(run_dir)  # read once for both
     verdict, fault = judged_again(run)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")

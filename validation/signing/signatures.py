@@ -12,7 +12,7 @@ from validation.base.counting import number_of
 from validation.judging.documents import CLOCK_S
 from validation.judging.times import moment
 from validation.model.load import ConfigError, read_bytes
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.manifest import file_sha256
 from validation.signing.statement import Statement, certificate_names, file_name, read_statement
@@ -66,7 +66,7 @@ class Span:
             yield f"the run says that it ended at {_said(latest)}, which is in the future by the clock here"
 
 
-def span(run: RunFiles) -> Span:
+def span(run: Run) -> Span:
     """Of a run by its documents."""
     ended = [when for r in run.results if (when := moment(r.provenance.ended)) is not None]
     began = moment(run.info.created)

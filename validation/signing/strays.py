@@ -10,14 +10,15 @@ from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import customer_of
 from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
-from validation.run.runfiles import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT, RunFiles
+from validation.run.names import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT
+from validation.run.read import Run
 from validation.signing.readme import README
 
 SUPERSEDED = "superseded/"
 _FIXED = frozenset((RUN, TOPOLOGY, PLAN, RESULTS, VERDICT, README, *FILES.values()))
 
 
-def ignored(run: RunFiles) -> list[str]:
+def ignored(run: Run) -> list[str]:
     """What of results.jsonl counts nowhere, one line each."""
     planned = {m.id for m in run.plan.measurements}
     others = dict.fromkeys(r.measurement for r in run.whole_results if r.measurement not in planned)
@@ -25,7 +26,7 @@ def ignored(run: RunFiles) -> list[str]:
     return found + ([run.torn] if run.torn else [])
 
 
-def strays(run: RunFiles, names: Iterable[str]) -> list[str]:
+def strays(run: Run, names: Iterable[str]) -> list[str]:
     """Of the files `names` of a run those that are none of its documents, reports and raw logs.
 
     What lies under `superseded/` is looked at by itself (superseded.py).

@@ -19,7 +19,8 @@ from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.formats import FILES
 from validation.rules.hashes import Rules
-from validation.run.runfiles import RESULTS, RUN, VERDICT, RunFiles
+from validation.run.names import RESULTS, RUN, VERDICT
+from validation.run.read import read
 from validation.signing.again import judged_again, made_again
 from validation.signing.forms import odd_forms
 from validation.signing.strays import SUPERSEDED
@@ -49,7 +50,7 @@ def earlier(run_dir: Path, names: Iterable[str], rules: Rules) -> Iterator[str]:
 def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str], rules: Rules) -> Iterator[str]:
     if _NAME.fullmatch(folder.removeprefix(SUPERSEDED)) is None:
         yield f"{folder}/: is not named by a time, as the toolkit names these"
-    info = RunFiles(run_dir / folder).info
+    info = read(run_dir / folder).info
     known = {RUN, VERDICT, *FILES.values(), *info.documents}
     for name in inside:
         short = name[len(folder) + 1 :]
@@ -77,7 +78,7 @@ def _one(run_dir: Path, folder: str, inside: list[str], all_: list[str], rules: 
         for name in (_RAW, BROUGHT):
             if (run_dir / name).is_dir():
                 shutil.copytree(run_dir / name, as_it_was / name, copy_function=_link)
-        again = RunFiles(as_it_was)
+        again = read(as_it_was)
         _, fault = judged_again(again)
         made = made_again(again)
         mine = made.rules

@@ -18,7 +18,7 @@ from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report.customer import NAME as REPORT_YML
 from validation.rules.hashes import Rules
 from validation.rules.release import release
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run, read
 from validation.signing import MANIFEST
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
@@ -128,7 +128,7 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None, rules: str | 
     """Check the run in the folder `run_dir`; changes nothing."""
     found = Verification(path=str(run_dir), trusted=allowed_signers is not None)
     now = datetime.now(timezone.utc)
-    run = RunFiles(run_dir)  # read once for all
+    run = read(run_dir)  # read once for all
     names = _names(run_dir, found)
     if names is None:
         return found
@@ -176,7 +176,7 @@ def _inside(fault: ConfigError, run_dir: Path) -> str:
     return str(fault).replace(f"{run_dir}/", "")
 
 
-def _identify(run: RunFiles, found: Verification, now: datetime) -> Span:
+def _identify(run: Run, found: Verification, now: datetime) -> Span:
     """What the run says of itself; its times."""
     ran = Span(None, None)
     try:
@@ -200,7 +200,7 @@ def _ordinary(path: Path) -> Path:
     return path
 
 
-def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | None) -> None:
+def _follow(run: Run, names: list[str], found: Verification, agreed: str | None) -> None:
     """Verdict, reports and README once more from the data; whose rules; what nothing of the run speaks of."""
     if found.sign_off is None:
         return
@@ -262,7 +262,7 @@ def _rules(rules: Rules, agreed: str | None, found: Verification) -> None:
             found.faults.append(f"the rules of the run have sha256 {rules.sha256}, not {agreed}, as was agreed on")
 
 
-def _readme(run: RunFiles, verdict: VerdictDoc, rules: Rules, other: str, found: Verification) -> None:
+def _readme(run: Run, verdict: VerdictDoc, rules: Rules, other: str, found: Verification) -> None:
     path = run.folder / README
     if not path.exists():
         if found.signatures:

@@ -24,7 +24,7 @@ from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
 from validation.model.judgement import Sort
 from validation.rules.criterion import Criterion
-from validation.run.runfiles import RunFiles
+from validation.run.read import Run
 from validation.trend.model import Drift, Line, NotOneSeries, Quantity, Trend, TrendRun
 
 LEVEL = 0.01
@@ -41,7 +41,7 @@ LEAST_SLOPE = 8
 
 _JUDGED = ("pass", "fail", "waived")
 
-Pair = tuple[RunFiles, VerdictDoc]
+Pair = tuple[Run, VerdictDoc]
 Key = tuple[str, Sort]
 
 
@@ -108,7 +108,7 @@ def _days(runs: Sequence[Pair]) -> list[float]:
     return [(moment - moments[0]).total_seconds() / 86400 for moment in moments]
 
 
-def _told(run: RunFiles, verdict: VerdictDoc, day: float) -> TrendRun:
+def _told(run: Run, verdict: VerdictDoc, day: float) -> TrendRun:
     info = run.info
     return TrendRun(
         run=info.run,

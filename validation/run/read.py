@@ -1,4 +1,4 @@
-"""The documents of a run directory, each located and read once, when it is first asked for."""
+"""A run is read here: `read(folder)` gives a `Run`, whose documents are each read once, when first asked for."""
 
 from __future__ import annotations
 
@@ -32,24 +32,26 @@ from validation.rules.profile import Profile, load_profile
 from validation.rules.reference import Reference, load_reference, reference_files
 from validation.rules.release import release
 from validation.rules.waiver import Waiver, load_waivers
-
-RUN, TOPOLOGY, PLAN, RESULTS, VERDICT = "run.json", "topology.json", "plan.json", "results.jsonl", "verdict.json"
-FABRIC, CRITERIA, INVENTORY = "fabric.yml", "criteria", "inventory.json"
-REFERENCE = "reference"
-"""Folder of the claims of the reference architecture that the criteria point to."""
-BUILT = "built.json"
-"""How the site was built, by the record of the machine that provisioned it; not every run has it."""
-ACCEPTED = "accepted.json"
-"""What the site trained at when it was accepted; not every run has it."""
-PROFILE, WAIVERS = "profile.yml", "waivers.yml"
-"""What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
+from validation.run.names import (
+    ACCEPTED,
+    BUILT,
+    CRITERIA,
+    FABRIC,
+    PLAN,
+    PROFILE,
+    REFERENCE,
+    RESULTS,
+    RUN,
+    TIED,
+    TOPOLOGY,
+    VERDICT,
+    WAIVERS,
+)
 
 _VERSION = 40  # characters of one in an error
-TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, ACCEPTED, PROFILE, WAIVERS)
-"""Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
 
 
-class RunFiles:
+class Run:
     """A run directory. Every attribute raises ConfigError, one line with file and line, where its file is damaged."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,11 +62,6 @@ class RunFiles:
         """Whether its documents are, byte for byte, those that were read and found to agree before."""
         self._read: dict[str, Source] = {}
         self._sha256: dict[str, str] = {}
-
-    @classmethod
-    def of(cls, run: Path | RunFiles) -> RunFiles:
-        """A run directory that may have been read in part already."""
-        return run if isinstance(run, RunFiles) else cls(run)
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
@@ -239,9 +236,14 @@ class RunFiles:
         return self._sha256[name]
 
 
+def read(run: Path | Run) -> Run:
+    """A run by its directory; one that may have been read in part already as it is."""
+    return run if isinstance(run, Run) else Run(run)
+
+
 def tied(folder: Path) -> dict[str, str]:
-    """`RunFiles.hashes` of a run directory as it is now."""
-    return RunFiles(folder).hashes
+    """`Run.hashes` of a run directory as it is now."""
+    return read(folder).hashes
 
 
 def _sha256(path: Path) -> str:
