@@ -64,7 +64,7 @@ from toolkit.lease.host import Host
 folder, path, caller, *argv = sys.argv[1:]
 container.PATH, container.EMULATED_LINKER = path, Path(folder) / "linker"
 try:
-    sys.exit(container.run(Host(run_dir=Path(folder) / "leases"), argv, int(caller)))
+    sys.exit(container.run(Host(run_dir=Path(folder) / "leases"), container.parse_wish(argv), int(caller)))
 except LeaseError as fault:
     print(fault, file=sys.stderr)
     sys.exit(125)
@@ -106,7 +106,8 @@ class Books:
         (self.host.run_dir / job / "born").write_text("0\n")
 
     def start(self, job: str = "41") -> subprocess.Popen[str]:
-        argv = [job, "there:1", "/", "no", str(self.folder / "environment"), "sleep", "600"]
+        told = self.folder / "environment"
+        argv = [f"--job={job}", "--image=there:1", "--folder=/", f"--environment={told}", "--", "sleep", "600"]
         words = [sys.executable, "-c", HELPER, str(self.folder), self.path, str(NOBODY.pw_uid), *argv]
         env = {**os.environ, "PATH": self.path, "PYTHONPATH": str(Path(__file__).parents[2])}
         process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -6,6 +6,8 @@ import json
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +15,11 @@ from typing import Any
 
 import pytest
 
+from tests.support import lease_forms
 from tests.support.lease_forms import instance, leased_gpu
 from tests.support.lease_host import FakeHost, FakeSlurm
-from toolkit.lease import LeaseError, container, images
+from toolkit.lease import LeaseError, container, images, ranks
+from toolkit.lease.container_forms import HELPER, ContainerWish, ImageNames, parse_wish, wish_words
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.instance_record import Instance
 
@@ -47,6 +51,10 @@ def lease(host: FakeHost, where: str = "server") -> Instance:
     (host.run_dir / "41").mkdir(parents=True)
     found.write(host.run_dir / "41")
     return found
+
+
+def wish_of(environment: str, folder: Path = Path("/")) -> ContainerWish:
+    return ContainerWish("41", "there:1", str(folder), environment, False, ("true",))
 
 
 @pytest.fixture
@@ -114,8 +122,8 @@ def test_docker_gets_nothing_of_the_users_but_image_command_and_a_file_of_variab
     os.chown(mine, NOBODY.pw_uid, NOBODY.pw_gid)
     mine.chmod(0o700)
     told = users_file(place, json.dumps({"RANK": "0", "DOCKER_CONFIG": "/tmp/mine", "PATH": "/tmp/mine"}))
-    argv = ["41", "there:1", str(mine), "no", told, "python", "--privileged"]
-    assert container.run(host, argv, NOBODY.pw_uid) == 7
+    wish = ContainerWish("41", "there:1", str(mine), told, False, ("python", "--privileged"))
+    assert container.run(host, wish, NOBODY.pw_uid) == 7
     words, environment, rest = (part.splitlines() for part in docker.read_text().split("\n\n"))
     at = words.index(ONE)
     assert words[at + 1 :] == ["python", "--privileged"]
@@ -153,7 +161,7 @@ def test_variables_that_are_none_start_nothing(
 ) -> None:
     lease(host)
     with pytest.raises(LeaseError, match=words):
-        container.run(host, ["41", "there:1", "/", "no", users_file(place, text), "true"], NOBODY.pw_uid)
+        container.run(host, wish_of(users_file(place, text)), NOBODY.pw_uid)
     assert not docker.exists()
 
 
@@ -165,12 +173,12 @@ def test_what_the_user_may_not_open_is_not_mounted(host: FakeHost, docker: Path,
     told = users_file(place, "{}")
     for folder in (roots, place / "none", Path(told)):
         with pytest.raises(LeaseError, match=r"Permission denied|No such file|Not a directory"):
-            container.run(host, ["41", "there:1", str(folder), "no", told, "true"], NOBODY.pw_uid)
+            container.run(host, wish_of(told, folder), NOBODY.pw_uid)
     secret = place / "secret"
     secret.write_text("{}")
     secret.chmod(0o600)
     with pytest.raises(LeaseError, match="Permission denied"):
-        container.run(host, ["41", "there:1", "/", "no", str(secret), "true"], NOBODY.pw_uid)
+        container.run(host, wish_of(str(secret)), NOBODY.pw_uid)
     assert os.geteuid() == 0
     assert not docker.exists()
 
@@ -213,7 +221,8 @@ def test_real_gpus_go_in_by_their_names_and_with_the_servers_own_device_files(
 def test_images_are_looked_for_on_all_servers_before_anything_is_leased(
     host: FakeHost, answers: Any, found: Any
 ) -> None:
-    host.slurm.answers = {f"{ASKS}gpu{number} ": answer for number, answer in enumerate(answers, 1)}
+    told = [ImageNames(answer).text() if isinstance(answer, str) else answer for answer in answers]
+    host.slurm.answers = {f"{ASKS}gpu{number} ": answer for number, answer in enumerate(told, 1)}
     if isinstance(found, str):
         with pytest.raises(LeaseError, match=found):
             images.find(host, "x:1", ["gpu1", "gpu2"])
@@ -289,6 +298,56 @@ def test_an_image_is_the_same_in_both_of_dockers_stores(
             images.find(host, "x:1", names)
     else:
         assert images.find(host, "x:1", names) == (found, names)
+
+
+def test_a_server_of_another_release_is_named_and_not_guessed_at(host: FakeHost) -> None:
+    host.slurm.answers = {ASKS: f"{ONE}\ncontent@{OTHER}\n"}
+    with pytest.raises(LeaseError, match=r"what gpu1 says of the image is not JSON: .*; run site\.yml"):
+        images.find(host, "x:1", ["gpu1"])
+
+
+def test_a_wish_for_a_container_is_read_as_it_was_written() -> None:
+    told = [
+        *wish_words("41", "train:3"),
+        "--folder=/a b",
+        "--environment=/proc/1/fd/3",
+        "--tty",
+        "--",
+        "sh",
+        "--",
+        "-c",
+    ]
+    wish = ContainerWish("41", "train:3", "/a b", "/proc/1/fd/3", True, ("sh", "--", "-c"))
+    assert parse_wish(told[4:]) == wish
+    for words, said in (
+        (["41", "train:3", "/", "no", "/e", "true"], "'41' is unknown; the caller is of another release"),
+        (["--job=41", "--job=42", "--", "true"], "'--job' is unknown"),
+        (["--privileged", "--", "true"], "'--privileged' is unknown"),
+        (["--job=41", "--image=", "--folder=/", "--environment=/e", "--", "true"], "no --image"),
+        (["--job=41", "--image=a", "--folder=/", "--environment=/e", "--"], "no program"),
+        (["--job=41", "--image=a", "--folder=/", "--environment=/e"], "no program"),
+        ([], "no --job, --image, --folder, --environment"),
+    ):
+        with pytest.raises(LeaseError, match=f"container run: {said}"):
+            parse_wish(words)
+
+
+def test_the_parent_of_a_program_passes_on_a_wish_that_the_helper_reads(tmp_path: Path) -> None:
+    """HOLD runs by itself on the server; what it adds is read by another release's root perhaps."""
+    told = json.loads(ranks.plan([lease_forms.endpoint(where="server")], "server", "", "train:3", ["MODEL"]))
+    stand_in = [
+        sys.executable,
+        "-c",
+        "import json, sys; print(json.dumps([sys.argv[1:], open(sys.argv[5][14:]).read()]))",
+    ]
+    told["helper"] = [*stand_in, *told["helper"][len(HELPER) :]]
+    words = [sys.executable, "-I", "-c", ranks.HOLD, json.dumps(told), "sh", "=:", "--"]
+    done = subprocess.run(words, cwd=tmp_path, env={"MODEL": "r50"}, capture_output=True, text=True, check=False)
+    argv, environment = json.loads(done.stdout)
+    wish = parse_wish(argv[1:])
+    assert (wish.job, wish.image, wish.folder, wish.tty) == ("41", "train:3", str(tmp_path), False)
+    assert wish.program == ("sh", ":", "--")
+    assert json.loads(environment)["MODEL"] == "r50"
 
 
 def test_what_is_no_name_asks_nobody(host: FakeHost) -> None:

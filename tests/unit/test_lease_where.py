@@ -18,6 +18,7 @@ from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
 from toolkit.commands import run
 from toolkit.lease import LeaseError, ask, endpoint, hooks, native, placement, step, unit
+from toolkit.lease.container_forms import ImageNames
 from toolkit.lease.engines import NAMES, LeasedGpu, load
 from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.nvml import MigInstance
@@ -441,7 +442,7 @@ def test_what_a_container_cannot_reach_is_refused_before_anything_is_leased(
 ) -> None:
     """It would be the same program as often, each alone."""
     reached(host)
-    host.slurm.answers = {"srun --immediate=10": "sha256:1\n"}
+    host.slurm.answers = {"srun --immediate=10": ImageNames("sha256:1").text()}
     with pytest.raises(LeaseError, match=said):
         planned(host, "--image", "train:3", *words)
     assert planned(host, *words).how.image == ""

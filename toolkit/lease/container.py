@@ -1,7 +1,7 @@
 """A program in a container on the GPU server: what root does there for a lease's owner, who may not use Docker himself.
 
-    container look IMAGE                  the image's identity on this server, and what else it is known by
-    container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...
+    container look IMAGE                what the image is known by on this server
+    container run --job=JOB --image=IMAGE --folder=FOLDER --environment=FILE [--tty] -- PROGRAM...
 
 The owner chooses image, folder and command, and nothing else: the container runs as him, without capabilities, with the
 network of the server as any program of his there, with the folder that he may enter, the lease's GPUs, and the job's
@@ -26,13 +26,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolkit.lease import LeaseError, container_limits
+from toolkit.lease.container_forms import ContainerWish, ImageNames, parse_wish
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fence import DEV
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.images import CONTENT
 from toolkit.lease.instance import known, lives
 from toolkit.lease.instance_record import Instance
 
@@ -108,24 +109,22 @@ def identity(image: str) -> str:
     raise LeaseError(f"Docker: {said}")
 
 
-def names(image: str) -> list[str]:
-    """What an image is known by, to be compared with other servers': its identity first, which is that of its
-    configuration or, where containerd keeps images, of its manifest or index; then each name@digest by which it was
-    pulled or pushed, and a digest of what a program in it meets (layers, environment, command), which is the same for
-    both ways of keeping it."""
-    found = [identity(image)]
+def names(image: str) -> ImageNames:
+    """What an image is known by, to be compared with other servers'. Its content (layers, environment, command) is the
+    same for both ways of keeping it."""
+    known_by = ImageNames(identity(image))
     try:
         [said] = json.loads(docker("image", "inspect", check_name(image)).stdout)
         layers = said["RootFS"]["Layers"]
         config = {key: (said.get("Config") or {}).get(key) for key in _MET}
+        repository = tuple(str(one) for one in said.get("RepoDigests") or [])
+        descriptor = str((said.get("Descriptor") or {}).get("digest") or "")
     except (ValueError, KeyError, TypeError, AttributeError):
-        return found  # a Docker that says it in another way: the identity alone
-    digest = str((said.get("Descriptor") or {}).get("digest") or "")
-    found += [f"descriptor@{digest}"] if digest else []
-    found += [str(one) for one in said.get("RepoDigests") or []]
+        return known_by  # a Docker that says it in another way: the identity alone
     config = {key: value for key, value in config.items() if value and (key, value) != ("WorkingDir", "/")}
     met = [said.get("Architecture"), said.get("Os"), layers, config]
-    return [*found, f"{CONTENT}@sha256:{hashlib.sha256(json.dumps(met, sort_keys=True).encode()).hexdigest()}"]
+    content = hashlib.sha256(json.dumps(met, sort_keys=True).encode()).hexdigest()
+    return replace(known_by, descriptor=descriptor, repository=repository, content=f"sha256:{content}")
 
 
 def lease_of(host: Host, job: str, caller: int) -> Instance:
@@ -197,31 +196,32 @@ def gpu_words(devices: Sequence[LeasedGpu], dev: Path = DEV) -> tuple[list[str],
     return [*words, *(f"--volume={path}:{path}" for path in paths)], {}
 
 
-def command(
-    instance: Instance,
-    user: pwd.struct_passwd,
-    groups: Sequence[int],
-    image: str,
-    mount: tuple[Path, str] | None,
-    tty: bool,
-    program: Sequence[str],
-    limits: Sequence[str],
-    file: Path,
-) -> tuple[list[str], dict[str, str]]:
-    """docker's command line, and variables that the GPUs need; the program's are in `file`: others may see command
-    lines, and what is in docker's own environment would be obeyed by it, as root.
+@dataclass(frozen=True)
+class Made:
+    """What root has made for a container. image: its identity. mount: where the folder is mounted, and its name; None
+    for /, which is the image's. file: with its variables. limits: docker's options that hold it to its lease (module
+    container_limits)."""
 
-    mount: where root has mounted the folder, and its name; None for /, which is the image's. limits: docker's options
-    that hold it to its lease (module container_limits).
-    """
+    image: str
+    mount: tuple[Path, str] | None
+    file: Path
+    limits: Sequence[str]
+
+
+def command(
+    instance: Instance, wish: ContainerWish, user: pwd.struct_passwd, made: Made
+) -> tuple[list[str], dict[str, str]]:
+    """docker's command line, and variables that the GPUs need; the program's are in a file: others may see command
+    lines, and what is in docker's own environment would be obeyed by it, as root."""
     gpus, variables = gpu_words(instance.devices)
+    groups = [gid for gid in os.getgrouplist(user.pw_name, user.pw_gid) if gid != user.pw_gid]
     words = ["docker", "create", "--rm", f"--label={LABEL}={instance.job}", "--pull=never", "--init"]
-    words += ["--interactive", *(["--tty"] if tty else [])]
+    words += ["--interactive", *(["--tty"] if wish.tty else [])]
     words += [f"--user={user.pw_uid}:{user.pw_gid}", *(f"--group-add={group}" for group in groups)]
     words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--restart=no"]
-    words += limits
-    words += [f"--volume={mount[0]}:{mount[1]}", f"--workdir={mount[1]}"] if mount else []
-    return [*words, *gpus, f"--env-file={file}", image, *program], variables
+    words += made.limits
+    words += [f"--volume={made.mount[0]}:{made.mount[1]}", f"--workdir={made.mount[1]}"] if made.mount else []
+    return [*words, *gpus, f"--env-file={made.file}", made.image, *wish.program], variables
 
 
 def _mount(handle: int, place: Path) -> None:
@@ -286,13 +286,13 @@ def _create(words: Sequence[str], file: Path, variables: Mapping[str, str]) -> s
     return (done.stdout.split() or [""])[-1]
 
 
-def run(host: Host, argv: Sequence[str], caller: int) -> int:
+def run(host: Host, wish: ContainerWish, caller: int) -> int:
     """`run`: the program's exit code."""
-    job, image, folder, tty, environment, *program = argv
+    job = wish.job
     instance = lease_of(host, job, caller)
     user = pwd.getpwuid(caller)
-    found = identity(image)
-    handle, told = opened_as(user, folder, environment)
+    image = identity(wish.image)
+    handle, told = opened_as(user, wish.folder, wish.environment)
     # As the kernel names it: a link on the way is the image's business no more.
     real = str(Path(f"/proc/self/fd/{handle}").readlink())
     if not _FOLDER.fullmatch(real):
@@ -305,17 +305,16 @@ def run(host: Host, argv: Sequence[str], caller: int) -> int:
     for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
     mount = (place, real) if real != "/" else None
-    groups = [gid for gid in os.getgrouplist(user.pw_name, user.pw_gid) if gid != user.pw_gid]
     file = host.run_dir / job / f"environment-{os.getpid()}"
     try:
         with starting(host, job):
             (host.run_dir / job / MARK).touch(mode=0o400)
             limits, cache = container_limits.words(instance, docker)
-            words, variables = command(instance, user, groups, found, mount, tty == "tty", program, limits, file)
+            words, variables = command(instance, wish, user, Made(image, mount, file, limits))
             if mount is not None:
                 _mount(handle, place)
-            made = _create(words, file, {**cache, **told, **variables})
-        words = ["docker", "start", "--attach", "--interactive", made]
+            container = _create(words, file, {**cache, **told, **variables})
+        words = ["docker", "start", "--attach", "--interactive", container]
         return subprocess.run(words, env=_ours(), check=False).returncode
     finally:
         if mount is not None:
@@ -392,11 +391,11 @@ def main() -> int:
     node = os.uname().nodename.split(".")[0]
     try:
         if len(argv) == 2 and argv[0] == "look":
-            print("\n".join(names(argv[1])))
+            print(names(argv[1]).text())
             return 0
-        if len(argv) >= 7 and argv[0] == "run":
-            return run(host, argv[1:], caller)
-        raise LeaseError("container look IMAGE, or container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...")
+        if argv[:1] == ["run"]:
+            return run(host, parse_wish(argv[1:]), caller)
+        raise LeaseError("container look IMAGE, or container run ... -- PROGRAM")
     except NotHere as fault:
         print(f"{node} {fault}", file=sys.stderr)
         return 125

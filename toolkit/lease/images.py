@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkit.lease import LeaseError
+from toolkit.lease.container_forms import HELPER, ImageNames, parse_names
+from toolkit.lease.fields import Unreadable
 from toolkit.lease.host import Host
-from toolkit.lease.ranks import HELPER
 from toolkit.lease.slurm import said
 
 #: A server whose processors are all taken answers nothing in this time, and is asked again when the lease runs.
@@ -29,22 +30,21 @@ NO_IMAGE = 125
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 
 
-#: Before the digest of what a program in an image meets (module container).
-CONTENT = "content"
-
-
-def _ask(host: Host, node: str, image: str) -> tuple[tuple[str, ...], str]:
-    """What the image is known by on a server, its identity first, or why it has none; ((), "") where the server has no
-    room for the question."""
+def _ask(host: Host, node: str, image: str) -> tuple[ImageNames | None, str]:
+    """What the image is known by on a server, or why it has none; (None, "") where the server has no room for the
+    question."""
     words = ["srun", f"--immediate={ANSWERS_S}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--mem=16"]
     words += ["--time=1", "--mpi=none", "--input=none", "--chdir=/", "--quiet", "--job-name=elastic-ai-image"]
     try:
         done = host.slurm.run([*words, *HELPER, "look", image], timeout_s=6 * ANSWERS_S)
     except LeaseError:
-        return (), ""
+        return None, ""
     if done.returncode == 0:
-        return tuple(done.stdout.split()), ""
-    return (), said(done) if done.returncode == NO_IMAGE else ""
+        try:
+            return parse_names(done.stdout, f"what {node} says of the image"), ""
+        except Unreadable as fault:
+            return None, f"{fault}; run site.yml"
+    return None, said(done) if done.returncode == NO_IMAGE else ""
 
 
 def _checked(image: str) -> str:
@@ -53,27 +53,22 @@ def _checked(image: str) -> str:
     return image
 
 
-def _digests(names: Sequence[str]) -> set[str]:
-    """Of an identity (sha256:X), and of each NAME@sha256:X. The digest of the content counts as one of its own."""
-    return {name if name.startswith(f"{CONTENT}@") else name.rpartition("@")[2] for name in names}
-
-
-def _same(have: Sequence[Sequence[str]]) -> bool:
+def _same(have: Sequence[ImageNames]) -> bool:
     """Whether all servers have one image. Docker keeps images in two ways, by which the same image has identities that
     differ: then it is one where a digest of a repository, or the content, is the same."""
     groups: list[set[str]] = []
-    for names in have:
-        mine = _digests(names)
+    for mine in (names.digests for names in have):
         touched = [group for group in groups if group & mine]
         groups = [*(group for group in groups if not group & mine), mine.union(*touched)]
     return len(groups) <= 1
 
 
-def _reference(image: str, have: Sequence[Sequence[str]]) -> str:
-    """By what every one of these servers finds it: its identity, a name with a digest, else the name."""
-    common = set(have[0]).intersection(*have) if have else set()
-    usable = [name for name in (have[0] if have else ()) if name in common and not name.startswith((CONTENT, "desc"))]
-    return usable[0] if usable else image if have else ""
+def _reference(image: str, have: Sequence[ImageNames]) -> str:
+    """By what every one of these servers finds it: its identity, a name with a digest, else the name; "" of none."""
+    if not have:
+        return ""
+    common = set(have[0].usable).intersection(*(names.usable for names in have))
+    return next((name for name in have[0].usable if name in common), image)
 
 
 def find(host: Host, image: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
@@ -82,14 +77,14 @@ def find(host: Host, image: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
     _checked(image)
     with ThreadPoolExecutor(max(len(nodes), 1)) as workers:
         answers = dict(zip(nodes, workers.map(lambda node: _ask(host, node, image), nodes)))
-    have = {node: found for node, (found, _why) in answers.items() if found}
-    without = [why for _found, why in answers.values() if why]
+    have = {node: names for node, (names, _why) in answers.items() if names is not None}
+    without = [why for _names, why in answers.values() if why]
     if not have and len(without) == len(nodes):
         raise LeaseError(f"--image {image}: {'; '.join(without)}")
     if not _same(list(have.values())):
-        told = ", ".join(f"{node} {found[0][:19]}" for node, found in have.items())
+        told = ", ".join(f"{node} {names.identity[:19]}" for node, names in have.items())
         raise LeaseError(f"--image {image}: the servers have different images of that name ({told}); choose by -l")
-    may = [node for node, (_found, why) in answers.items() if not why]
+    may = [node for node, (_names, why) in answers.items() if not why]
     return _reference(image, list(have.values())), may
 
 

@@ -18,6 +18,7 @@ from itertools import groupby
 from signal import SIGTERM
 from typing import IO, Any, Literal, Protocol
 
+from toolkit.lease.container_forms import wish_words
 from toolkit.lease.endpoint import LeaseEndpoint, gpus_text
 
 #: A program is started once on each server, for each GPU, or once, and then reaches the other servers by itself.
@@ -29,9 +30,6 @@ MEET_PORT, MEET_PORTS = 24000, 8000
 GRACE_S = 10.0
 #: So long srun has to end when all processes have said that they have ended; usually it takes milliseconds.
 ENDS_S = 5.0
-
-#: What runs a container for a lease's owner, as root (role remoting_server, module container).
-HELPER = ("sudo", "--non-interactive", "/usr/lib/elastic-ai/lease-server/bin/container")
 
 #: Around the program there: what it started ends with it, also where Slurm loses sight of a process whose parent has
 #: ended (no cgroups). Slurm's signals reach all processes of a step, so that this one takes no notice of them. 36 is
@@ -70,7 +68,8 @@ if plan["helper"]:
     keep = (os.memfd_create("environment", 0),)
     os.write(keep[0], json.dumps(told).encode())
     path = "/proc/%d/fd/%d" % (os.getpid(), keep[0])
-    words = [*plan["helper"], os.getcwd(), "tty" if os.isatty(0) else "no", path, *words]
+    terminal = ["--tty"] if os.isatty(0) else []
+    words = [*plan["helper"], "--folder=" + os.getcwd(), "--environment=" + path, *terminal, "--", *words]
 try:
     program = subprocess.Popen(words, env=env)
     code = program.wait()
@@ -196,7 +195,7 @@ def plan(
         "job": _as_a_job(endpoints, start, mpi),
         "mark": mark,
         "ends": bool(all_end(endpoints, start, mpi)),
-        "helper": [*HELPER, "run", endpoints[0].job, image] if image else [],
+        "helper": wish_words(endpoints[0].job, image) if image else [],
         "variables": list(variables),
     }
     return json.dumps(told)
