@@ -5,6 +5,7 @@ With Python 3.9 where this machine has it, nothing but its standard library, and
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -23,6 +24,7 @@ from tests.support.node_modules import ROOT, load_filters
 from tests.support.oldest_python import oldest_python
 from toolkit.engine import build
 from toolkit.lab.devices import GPU_HEALTH
+from validation.execute.here import HereLauncher
 from validation.nvml import binding
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
@@ -155,6 +157,20 @@ def _absent(name: str) -> Any:
     from importlib.metadata import PackageNotFoundError
 
     raise PackageNotFoundError(name)
+
+
+def test_probes_of_this_machine_are_told_where_the_binding_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They start torch's Python with their own environment, which the command need not have had so."""
+    monkeypatch.delenv(binding.TOLD, raising=False)
+
+    async def probed() -> str:
+        launcher = HereLauncher()
+        remote = await launcher.start("here", ["gpu-health", "{}"])
+        environment = Path(f"/proc/{remote._process.pid}/environ").read_text()
+        await launcher.close()
+        return environment
+
+    assert f"{binding.TOLD}={binding.installed()[0]}" in asyncio.run(probed()).split("\0")
 
 
 def test_a_program_of_another_python_on_this_machine_is_told_where_the_binding_is(tmp_path: Path, run: Run) -> None:

@@ -25,7 +25,7 @@ from validation.base.counting import number_of
 HOST = "H"
 SMALL_BYTES = 4
 DEFAULT_BYTES = 64 << 20
-#: As in toolkit/lease/nvml.py, which a program that runs as a file by itself does not import.
+#: As in validation/nvml, which a program that runs as a file by itself does not import.
 EMULATED = "elasticAiEmulated"
 
 

@@ -25,6 +25,7 @@ from toolkit.lease import (
     nvml,
     openers,
     processes,
+    server_gpus,
     slurm,
     sockets,
     unit,
@@ -130,7 +131,7 @@ class Systemd(Protocol):
 
 
 class Gpus(Protocol):
-    """The GPUs of a server (module nvml)."""
+    """The GPUs of a server (module server_gpus)."""
 
     def gpus(self) -> list[nvml.Gpu]:
         """All GPUs, by index."""
@@ -230,7 +231,7 @@ class Host:
     slurm: Slurm = slurm
     firewall: Firewall = firewall
     systemd: Systemd = unit
-    gpus: Gpus = nvml
+    gpus: Gpus = server_gpus
     fence: Fence = fence
     network: Network = network
     sockets: Sockets = sockets

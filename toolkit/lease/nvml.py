@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from toolkit.lease import LeaseError
 from validation import nvml
@@ -141,10 +140,3 @@ def driver_version() -> str:
     """The driver's version."""
     with _opened() as opened:
         return opened.driver()
-
-
-def contexts(cache: Path) -> dict[str, int]:
-    """What a context takes of each GPU (bytes), by UUID, as measured on this server (module context_size)."""
-    from toolkit.lease import context_size
-
-    return context_size.measured(cache)
