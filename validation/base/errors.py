@@ -21,7 +21,10 @@ class ConfigError(ToolkitError):
 
 class FormError(ConfigError):
     """An input that can be read and says what this release does not know, or lacks what it needs: by a mistake, or
-    because another release wrote it."""
+    because another release wrote it. `release_told`: the message names that release.
+    """
+
+    release_told = False
 
 
 class RunError(ToolkitError):

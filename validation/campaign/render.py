@@ -28,12 +28,17 @@ def kind(row: Row) -> str:
 
 def said(cell: Cell) -> tuple[str, str]:
     """Verdict of a cell for the mark, and its words: what is only reported has no verdict."""
-    words = "reported" if cell.reason_code == "reported" else cell.verdict.replace("-", " ")
+    words = _state(cell)
     if cell.verdict in ("not-measured", "fail"):
         words = f"{words}: {code_words(cell.reason_code)}"
-    if cell.verdict == "not-measured" and cell.value is not None:
-        words = f"not judged: {code_words(cell.reason_code)}"  # there is a figure, so it was measured
     return cell.verdict, words
+
+
+def _state(cell: Cell) -> str:
+    """The verdict of a cell without its reason."""
+    if cell.verdict == "not-measured" and cell.value is not None:
+        return "not judged"  # there is a figure, so it was measured
+    return "reported" if cell.reason_code == "reported" else cell.verdict.replace("-", " ")
 
 
 # --- text ------------------------------------------------------------------------------------------------------
@@ -60,10 +65,9 @@ def as_text(campaign: Campaign) -> str:
 
 
 def _short(cell: Cell, unit: str) -> str:
-    verdict, words = said(cell)
     if cell.value is None:
-        return words
-    mark = "" if verdict == "pass" else f" ({words.partition(':')[0]})"
+        return said(cell)[1]
+    mark = "" if cell.verdict == "pass" else f" ({_state(cell)})"
     return f"{numbers.quantity(cell.value, unit)}{mark}"
 
 

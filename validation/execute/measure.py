@@ -119,11 +119,11 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
         return taken
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
     known = plain(doc["facts"], drop=("json", "fault")) if _both_ends(m) else {}  # which device failed is worth keeping
-    fault = doc["facts"].get("fault") if _both_ends(m) else None
-    failure = Failure(code=str(fault), words=doc["error"] or "") if fault is not None else None
+    code = doc["facts"].get("fault") if _both_ends(m) else None
+    failure = Failure(code=str(code), words=doc["error"] or "") if code is not None else None
     if output.returncode == EXIT_DEADLINE:
         late = f"did not end within {m.timeout_s:g} s on {node}"
-        if fault not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
+        if code not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
             late += f": {doc['error']}"
         return Taken("timeout", late, doc, (), known, failure, outputs)
     if doc["error"] or output.returncode != 0:

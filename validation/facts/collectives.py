@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from validation.facts.gpu_watch import GpuWatch
-from validation.facts.training import Carrier
+from validation.facts.training import Carrier, RankDevices
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, Positive
 
@@ -92,7 +92,7 @@ class CollectivesFacts(Facts):
     backend: Literal["nccl", "gloo"]
     world_size: Count
     hosts: tuple[str, ...]  # of each rank
-    devices: tuple[str, ...]
+    devices: RankDevices
     rows: tuple[CollectiveRow, ...]
     left_out: tuple[CollectiveGap, ...] = ()
     nccl: str = ""
@@ -122,5 +122,5 @@ class CollectivesFacts(Facts):
     @property
     def gpu_model(self) -> str:
         """The model of all GPUs; "" on processors, or where they differ."""
-        models = {device.split(" ", 2)[-1] for device in self.devices if device.startswith("GPU ")}
+        models = {device.name for device in self.devices if device.gpu}
         return models.pop() if len(models) == 1 and self.backend == "nccl" else ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from validation.facts.gpu_watch import GpuWatch
 from validation.model.base import Model
@@ -14,6 +14,11 @@ Rate = float  # TFLOP/s
 THROTTLED = ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown")
 """Reasons for which a healthy GPU in a healthy server never lowers its clocks. hw_slowdown comes with the first and the
 last; sw_power_cap is usual under matrix products."""
+
+
+def out_of_memory(why: str) -> bool:
+    """Whether torch says that the memory of a device did not suffice."""
+    return "out of memory" in why
 
 
 class ComputeFigure(Model):
@@ -46,6 +51,7 @@ class ComputeDevice(Model):
     products: Count = 0
     wrong: tuple[str, ...] = ()
     unproved: dict[str, str] = Field(default={})  # precision -> why its exact product did not run
+    no_memory: tuple[str, ...] = ()  # precisions whose exact product the device's memory did not hold
     sm_mhz: float | None = None  # middle of the looks at it
     sm_max_mhz: float | None = None
     power_w: float | None = None
@@ -54,6 +60,15 @@ class ComputeDevice(Model):
     others: dict[str, int] = Field(default={})
     unwatched: str = ""  # why nothing is known of its clocks
     watch: GpuWatch | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_torch(cls, data: Any) -> Any:
+        """Results without `no_memory` are read by torch's words, which `unproved` quotes."""
+        unproved = data.get("unproved") if isinstance(data, dict) and "no_memory" not in data else None
+        if not isinstance(unproved, dict):
+            return data
+        return {**data, "no_memory": tuple(key for key, why in unproved.items() if out_of_memory(str(why)))}
 
     @property
     def gpu(self) -> str:

@@ -169,13 +169,20 @@ class GpuCopyFacts(Facts):
             return 0
         return min(a.peers["switch"], b.peers["switch"]) or a.peers[b.address]
 
-    def path_words(self, source: int, target: int) -> str:
-        """`P2P over 2 NVLinks`, `P2P over PCIe`, `through the host: ...`."""
+    def way(self, source: int, target: int) -> str:
+        """`P2P over 2 NVLinks`, `P2P over PCIe`, `through the host`."""
         pair = self.path(source, target)
         if pair is None or not pair.access:
-            return f"through the host: {pair.why if pair else 'nobody asked the driver'}"
+            return "through the host"
         links = self.nvlinks_between(source, target)
         return f"P2P over {links} NVLink{'s' if links > 1 else ''}" if links else "P2P over PCIe"
+
+    def path_words(self, source: int, target: int) -> str:
+        """The way, and why it is through the host, where it is."""
+        pair, way = self.path(source, target), self.way(source, target)
+        if pair is None or not pair.access:
+            return f"{way}: {pair.why if pair else 'nobody asked the driver'}"
+        return way
 
     @property
     def holes(self) -> list[str]:

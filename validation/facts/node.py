@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -134,6 +134,18 @@ class Ports(Facts):
         return next((port for port in self.fabric_ports if port.interface == interface), None)
 
 
+class NumaGap(NamedTuple):
+    """How far two NUMA nodes are apart; None: nothing tells."""
+
+    across_sockets: bool | None
+    distance: int | None
+
+    def __str__(self) -> str:
+        """`another socket, distance 21`."""
+        sockets = {None: "", True: "another socket", False: "the same socket"}[self.across_sockets]
+        return ", ".join(filter(None, (sockets, f"distance {self.distance}" if self.distance is not None else "")))
+
+
 class NodeFacts(Ports, Components):
     """Hardware, software and settings of a node. `lab` "" and `virt` none: nothing shows that it is virtual."""
 
@@ -205,16 +217,13 @@ class NodeFacts(Ports, Components):
     def _nodes_once(cls, nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
         return once(nodes, "number")
 
-    def far(self, one: int, other: int) -> str:
-        """How far two NUMA nodes are apart, in words: `another socket, distance 21`; "" where nothing tells."""
+    def far(self, one: int, other: int) -> NumaGap | None:
+        """How far two NUMA nodes are apart; None where nothing tells."""
         known = {node.number: node for node in self.numa_nodes}
         if one not in known or other not in known:
-            return ""
+            return None
         here, there = known[one], known[other]
-        said = []
-        if here.socket is not None and there.socket is not None:
-            said.append("the same socket" if here.socket == there.socket else "another socket")
+        across = None if here.socket is None or there.socket is None else here.socket != there.socket
         place = sorted(known).index(other)
-        if place < len(here.distances):
-            said.append(f"distance {here.distances[place]}")
-        return ", ".join(said)
+        distance = here.distances[place] if place < len(here.distances) else None
+        return None if across is None and distance is None else NumaGap(across, distance)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
@@ -45,6 +45,20 @@ class TrainRun(Model):
     synchronisations: Count
     wait_us: Positive | None = None
     costs: CallCosts | None = None
+
+
+class OtherResult(NamedTuple):
+    """A job that computed something else: another loss from `step` on; None: the same losses, and other weights."""
+
+    turn: int
+    way: Way
+    batch: int
+    step: int | None
+
+    def __str__(self) -> str:
+        """`turn 2, remote, batch 32: another loss from step 3 on`."""
+        what = "the same losses, other weights" if self.step is None else f"another loss from step {self.step} on"
+        return f"turn {self.turn}, {self.way}, batch {self.batch}: {what}"
 
 
 class MadeLink(Model):
@@ -92,16 +106,18 @@ class RemoteTrainFacts(Remoting):
         """Images/s of every step that counts, of all turns."""
         return [rate for run in self.of(way, batch) for rate in run.images_per_s]
 
-    def differing(self) -> list[str]:
-        """The jobs that computed something else than the first native one of their batch size, in words."""
+    def differing(self) -> list[OtherResult]:
+        """The jobs that computed something else than the first native one of their batch size."""
         found = []
         for batch in self.batches():
             first = self.of("native", batch)[0]
             for run in (run for run in self.runs if run.batch == batch):
                 pairs = zip_longest(first.losses, run.losses)
                 steps = [at for at, (here, there) in enumerate(pairs, 1) if here != there]
-                if steps:
-                    found.append(f"turn {run.turn}, {run.way}, batch {batch}: another loss from step {steps[0]} on")
-                elif run.weights_sha256 != first.weights_sha256:
-                    found.append(f"turn {run.turn}, {run.way}, batch {batch}: the same losses, other weights")
+                if steps or run.weights_sha256 != first.weights_sha256:
+                    found.append(OtherResult(run.turn, run.way, batch, steps[0] if steps else None))
         return found
+
+    def differ(self, batch: int) -> int:
+        """How many jobs with that batch size are among these."""
+        return sum(other.batch == batch for other in self.differing())

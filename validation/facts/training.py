@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer, PlainValidator
 
 from validation.facts.burn_in import Point
 from validation.facts.gpu_watch import GpuWatch
@@ -31,6 +32,78 @@ class Carrier(Model):
     def __str__(self) -> str:
         """`UCX: rc_mlx5 on mlx5_0:1`."""
         return f"{self.library}: {self.transport}" + (f" on {self.device}" if self.device else "")
+
+
+class RankDevice(NamedTuple):
+    """What a rank trained on: a GPU by its PCI address and name, or processors by their machine (x86_64)."""
+
+    gpu: str  # its PCI address, "" of processors
+    name: str
+
+    @classmethod
+    def read(cls, text: object) -> RankDevice:
+        """As the programs of the ranks report it: `GPU 0000:17:00.0 NVIDIA H100`, `cpu x86_64`."""
+        what, _, rest = str(text).partition(" ")
+        address, _, name = rest.partition(" ") if what == "GPU" else ("", "", rest)
+        return cls(address, name if address else str(text))
+
+    def __str__(self) -> str:
+        """As it was reported."""
+        return f"GPU {self.gpu}" + (f" {self.name}" if self.name else "") if self.gpu else self.name
+
+
+def _rank_device(value: object) -> RankDevice:
+    if isinstance(value, RankDevice):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a rank's device is a text")
+    return RankDevice.read(value)
+
+
+RankDevices = tuple[
+    Annotated[RankDevice, PlainValidator(_rank_device, json_schema_input_type=str), PlainSerializer(str, str)], ...
+]
+
+
+class Layout(NamedTuple):
+    """Nodes x ranks of each, as a way of a training is called: `2x4`."""
+
+    nodes: int
+    each: int
+
+    @classmethod
+    def of(cls, way: str) -> Layout | None:
+        """The layout of a way; None of a way that is none."""
+        found = _LAYOUT.fullmatch(way)
+        return cls(int(found[1]), int(found[2])) if found else None
+
+    @property
+    def ranks(self) -> int:
+        """Of all nodes."""
+        return self.nodes * self.each
+
+    def __str__(self) -> str:
+        """`2x4`."""
+        return f"{self.nodes}x{self.each}"
+
+
+class Cores(NamedTuple):
+    """Processors of each rank, as a way of a training is called: `cores-8`."""
+
+    each: int
+
+    @classmethod
+    def of(cls, way: str) -> Cores | None:
+        """The processors of a way; None of a way that does not choose them."""
+        found = _CORES.fullmatch(way)
+        return cls(int(found[1])) if found else None
+
+    def __str__(self) -> str:
+        """`cores-8`."""
+        return f"cores-{self.each}"
+
+
+_LAYOUT, _CORES = re.compile(r"([1-9]\d*)x([1-9]\d*)"), re.compile(r"cores-([1-9]\d*)")
 
 
 class TraceTop(Model):
@@ -103,7 +176,7 @@ class TrainingFacts(Facts):
     framework: str = "horovod"
     launcher: str = ""
     tensorflow: str = ""
-    devices: tuple[str, ...] = ()
+    devices: RankDevices = ()
     products: dict[str, Count] = Field(default={})
     rank_images_per_s: tuple[float, ...] = ()
     rank_compute_s: tuple[float, ...] = ()
@@ -147,7 +220,7 @@ class TurnsFacts(Facts):
     torch: str = ""
     horovod: str = ""
     framework: str = ""
-    devices: tuple[str, ...] = ()  # each once
+    devices: RankDevices = ()  # each once
 
     def ways(self) -> tuple[str, ...]:
         """Each way once, in the order of the first turn."""

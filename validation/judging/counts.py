@@ -150,7 +150,7 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         kept = result.facts_of(UnchangedFacts)
         which += f": {'; '.join(kept.changes()[:4])}" if kept is not None and worst else ""
         trained = result.facts_of(RemoteTrainFacts)
-        which += f": {'; '.join(trained.differing()[:4])}" if trained is not None and worst else ""
+        which += f": {'; '.join(map(str, trained.differing()[:4]))}" if trained is not None and worst else ""
         beside, boots = result.facts_of(NeighbourFacts), result.facts_of(NoRebootFacts)
         which += f": {'; '.join(beside.by_fault()[:4])}" if beside is not None and worst else ""
         which += f": {'; '.join(boots.reboots()[:4])}" if boots is not None and worst else ""

@@ -130,7 +130,7 @@ def groups(node: str, facts: GpuCopyFacts) -> Iterator[tuple[str, Peer]]:
         copy, wait = facts.cell(a, b)
         one, other = facts.gpus[a].card, facts.gpus[b].card
         far = one.distance(other) if one is not None and other is not None and not facts.nvlinks_between(a, b) else None
-        path = facts.path_words(a, b).partition(":")[0] + (f" ({far})" if far else "")
+        path = facts.way(a, b) + (f" ({far})" if far else "")
         if copy is not None and copy.gb_s:
             name = f"{facts.gpus[a].name}: pairs, {path}"
             yield name, Peer(f"{node}, {copy.words}", summarize(copy.gb_s).median, False, True)

@@ -139,8 +139,8 @@ def nearest(gpu: PciCard, ports: Sequence[PciCard]) -> str:
 def _apart(facts: NodeFacts, gpu: PciCard, ports: Sequence[PciCard]) -> str:
     """`: another socket, distance 21`, by the nearest of the ports; "" where nothing tells."""
     known = [facts.far(gpu.numa, p.numa) for p in ports if gpu.numa is not None and p.numa is not None]
-    said = sorted({words for words in known if words}, key=lambda words: (words.startswith("another"), words))
-    return f": {said[0]}" if said else ""
+    nearest_gap = min(filter(None, known), key=lambda gap: (gap.across_sockets is True, str(gap)), default=None)
+    return f": {nearest_gap}" if nearest_gap else ""
 
 
 def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:

@@ -12,6 +12,7 @@ from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
 from validation.facts import Turn, TurnsFacts
+from validation.facts.training import Cores, Layout
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
@@ -21,7 +22,6 @@ from validation.kinds.training import config_of, words_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.parsers.training_turns import metric_of
 from validation.probes.training_short import NO_MPIRUN
-from validation.probes.training_turns import LAYOUT
 from validation.rules.criterion import Criterion
 
 KNEE = 0.95
@@ -135,11 +135,10 @@ def judge_worlds(case: Case, criterion: Criterion) -> list[Judgement]:
     """Scaling efficiency of each larger world over one rank, of jobs that were taken in turns."""
     found = []
     for job in case.serving(criterion):
-        one, *larger = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)]
+        one, *larger = [layout for way in names(job, "ways") if (layout := Layout.of(way))]
         for way in larger:
-            nodes, _, each = way.partition("x")
             subject = _subject(job, f"{way} beside {one}")
-            found.append(_ratio(case, criterion, job, subject, (way, one), times=int(nodes) * int(each)))
+            found.append(_ratio(case, criterion, job, subject, (str(way), str(one)), times=way.ranks))
     return found
 
 
@@ -150,7 +149,7 @@ def judge_twin(case: Case, criterion: Criterion) -> list[Judgement]:
     """
     found = []
     for job in case.serving(criterion):
-        whole = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)][-1]
+        whole = [way for way in names(job, "ways") if Layout.of(way)][-1]
         subject, ways = _subject(job, "torchrun beside mpirun"), ("torchrun", whole)
         facts = _facts(case, criterion, job, subject)
         mine = [] if isinstance(facts, Judgement) else [turn for each in facts for turn in each.of(whole)]
@@ -260,20 +259,20 @@ def _cores(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
     if isinstance(facts, Judgement):
         return facts
     rates, cannot = {}, []
-    asked = {int(way.partition("-")[2]) for way in names(job, "ways") if way.startswith("cores-")}
-    for way in (f"cores-{n}" for n in sorted(asked)):
-        found = _rates(case, job, facts, way, _proved)
+    asked = {cores for way in names(job, "ways") if (cores := Cores.of(way))}
+    for cores in sorted(asked):
+        found = _rates(case, job, facts, str(cores), _proved)
         if isinstance(found, str):
             cannot.append(found)
         else:
-            rates[int(way.partition("-")[2])] = average_rate(found)
+            rates[cores.each] = average_rate(found)
     if len(rates) < 2:
         why = "; ".join([f"one number of processors makes no curve: {', '.join(map(str, rates)) or 'none'}", *cannot])
-        if all(any(t.way == f"cores-{n}" and t.cannot for t in facts[-1].turns) for n in asked - set(rates)):
+        if all(any(t.way == str(n) and t.cannot for t in facts[-1].turns) for n in asked if n.each not in rates):
             return judgement(criterion, subject, "not-applicable", "not-applicable", why, [job.id])
         return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id])
     knee = knee_of(rates)
-    text = ", ".join(f"{cores}: {rate:.4g} images/s" for cores, rate in sorted(rates.items()))
+    text = ", ".join(f"{each}: {rate:.4g} images/s" for each, rate in sorted(rates.items()))
     most = max(rates)
     shown = f"{knee} of a rank's processors give {KNEE:.0%} of the fastest rate ({text})"
     if knee == most:

@@ -32,9 +32,9 @@ def judge_training_watch(case: Case, criterion: Criterion) -> list[Judgement]:
         ranks = [] if facts is None else list(zip(facts.hosts, facts.devices, strict=False))
         planned, each = names(job, "hosts"), int(str(job.params["ranks_per_node"]))
         gpus = [
-            (at, host if host in case.nodes else planned[at // each], words.split()[1])
-            for at, (host, words) in enumerate(ranks)
-            if words.startswith("GPU ")
+            (at, host if host in case.nodes else planned[at // each], device.gpu)
+            for at, (host, device) in enumerate(ranks)
+            if device.gpu
         ]
         if facts is None or not gpus:
             why = f"{job.id} trained on no GPU, or does not say on which"

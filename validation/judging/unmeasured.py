@@ -96,10 +96,10 @@ def _virtual(one: CriterionVerdict, criterion: Criterion | None, topology: Topol
 
 
 def title(criterion: Criterion) -> str:
-    """A criterion in a few words: what its kind measures, where that is what it judges, else its statement as far as
-    the first colon.
+    """A criterion in a few words: what its kind measures, where that is what it judges, else the heading of
+    its statement.
     """
     kind = KINDS.get(criterion.kind or "")
     if kind is not None and criterion.metric and criterion.metric == kind.headline:
         return kind.title
-    return shorten(criterion.statement.partition(":")[0], LONGEST, placeholder=" ...")
+    return shorten(criterion.heading, LONGEST, placeholder=" ...")

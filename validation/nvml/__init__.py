@@ -60,6 +60,10 @@ class Unaskable(NvmlError):
     """NVML is there, and NVIDIA's binding of it is not."""
 
 
+class NoNvml(NvmlError):
+    """There is no library of NVML."""
+
+
 @dataclass(frozen=True)
 class State:
     """What a GPU is doing at one moment; None: it does not say.
@@ -238,7 +242,7 @@ class Nvml:
         try:
             self.library: Any = ctypes.CDLL(name)
         except OSError:
-            raise NvmlError(f"no {name}: the GPU driver is not installed") from None
+            raise NoNvml(f"no {name}: the GPU driver is not installed") from None
         if not hasattr(self.library, "nvmlInit_v2"):
             raise NvmlError(f"{name} is not NVML")
         try:

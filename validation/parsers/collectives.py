@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from validation.base.counting import number_of
 from validation.facts import CollectivesFacts
+from validation.facts.training import RankDevice
 from validation.model import Sample
 from validation.parsers.carriers import carriers
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number
@@ -100,7 +101,7 @@ def _placed(facts: Mapping[str, Any], params: Mapping[str, Any]) -> None:
     if odd:
         host = sorted(odd)[0]
         raise ParseError(f"{WHAT}: {number_of(hosts.count(host), 'rank')} on {host}, {each} on each node planned")
-    gpus = [(host, device) for host, device in zip(hosts, devices, strict=True) if device.startswith("GPU ")]
+    gpus = [(host, device) for host, device in zip(hosts, devices, strict=True) if RankDevice.read(device).gpu]
     twice = next((g for g in gpus if gpus.count(g) > 1), None)
     if twice is not None:
         raise ParseError(f"{WHAT}: two ranks share {twice[1]} of {twice[0]}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from validation.base.counting import number_of
 from validation.facts import ComputeDevice, ComputeFacts
+from validation.facts.compute import out_of_memory
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_report, number, real
 from validation.parsers.gpu_watch import checked
@@ -76,12 +77,12 @@ def _device(one: Mapping[str, Any], params: Mapping[str, Any], cpu: bool) -> dic
                 figures.append(_figure(which, precision, taken[precision], params, cpu, name))
             elif precision not in without and which != "sustained":
                 raise ParseError(f"{_WHAT}: {name}: nothing of {which} in {precision}, and no reason why")
-    products, wrong, unproved = _exact(one["exact"], params, without, name)
+    products, wrong, unproved, no_memory = _exact(one["exact"], params, without, name)
     found: dict[str, Any] = {key: str(one.get(key, "")) for key in ("name", "address", "serial")}
     found["others"] = {str(pid): int(count(held, f"{name}: bytes")) for pid, held in one.get("others", {}).items()}
     return {
         "device": name, **found, "figures": figures, "without": without, "products": products, "wrong": wrong,
-        "unproved": unproved, **_watched(one.get("watch") or {}, cpu),
+        "unproved": unproved, "no_memory": no_memory, **_watched(one.get("watch") or {}, cpu),
     }  # fmt: skip
 
 
@@ -142,9 +143,10 @@ def _figure(which: str, precision: str, rows: Any, params: Mapping[str, Any], cp
 
 def _exact(
     raw: Any, params: Mapping[str, Any], without: Mapping[str, str], device: str
-) -> tuple[int, list[str], dict[str, str]]:
-    """How many exact products, which came out wrong, and which did not run."""
+) -> tuple[int, list[str], dict[str, str], list[str]]:
+    """How many exact products, which came out wrong, which did not run, and which of these for lack of memory."""
     what, wrong, unproved, products = f"{_WHAT}: {device}: exact products", [], {}, 0
+    no_memory: dict[str, bool] = {}
     due = [p for p in params.get("precisions", ()) if p not in without] if params.get("exact") else []
     if params and sorted((one["when"], one["precision"]) for one in raw) != sorted(
         (when, precision) for when in ("cold", "hot") for precision in due
@@ -154,6 +156,7 @@ def _exact(
         precision = str(one["precision"])
         if "why" in one:
             unproved[precision] = str(one["why"])
+            no_memory[precision] = flag(one.get("no_memory", out_of_memory(unproved[precision])), f"{what}: no_memory")
             continue
         digests = {key: int(count(times, f"{what}: times of a digest")) for key, times in one["digests"].items()}
         if not all(_DIGEST.fullmatch(key) for key in digests) or not all(digests.values()):
@@ -165,4 +168,4 @@ def _exact(
         products += sum(digests.values())
         bad = sum(digests.values()) - right
         wrong += [f"{precision} {one['when']}"] * bad
-    return products, wrong, unproved
+    return products, wrong, unproved, [precision for precision, lacks in no_memory.items() if lacks]

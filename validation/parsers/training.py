@@ -10,6 +10,7 @@ from typing import Any
 
 from validation.base.counting import number_of
 from validation.facts import TrainingFacts
+from validation.facts.training import RankDevice
 from validation.model import Sample, Scalar
 from validation.parsers import training_trace
 from validation.parsers.carriers import carriers
@@ -92,19 +93,17 @@ def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: 
             f"training: {number_of(report['world_size'], 'rank')} on {number_of(placed, 'node')}, {each} "
             "per node planned"
         )
-    devices = report.get("devices", [])
+    devices = [RankDevice.read(said) for said in report.get("devices", [])]
     if params.get("device") == "gpu" and not report.get("cannot"):
-        bare = sum(not str(device).startswith("GPU ") for device in devices)
+        bare = sum(not device.gpu for device in devices)
         if bare or len(devices) != report["world_size"]:
             raise ParseError(
                 f"training: {bare or 'some'} of {number_of(report['world_size'], 'rank')} did not train on a GPU"
             )
-    gpus = Counter(
-        (host, device) for host, device in zip(report["hosts"], devices, strict=False) if str(device).startswith("GPU ")
-    )
+    gpus = Counter((host, device) for host, device in zip(report["hosts"], devices, strict=False) if device.gpu)
     for (host, device), ranks in gpus.items():
         if ranks > 1:
-            raise ParseError(f"training: {number_of(ranks, 'rank')} share {short(device)} of {short(host)}")
+            raise ParseError(f"training: {number_of(ranks, 'rank')} share {short(str(device))} of {short(host)}")
     _by_itself(report)
 
 
@@ -136,7 +135,7 @@ def in_that_type(report: Mapping[str, Any]) -> None:
     if not total or other:
         said = ", ".join(f"{count} of {total} products in {short(name)}" for name, count in other.items())
         raise ParseError(f"training: {precision} was asked for, and there were {said or 'no products'}")
-    on_gpus = any(str(device).startswith("GPU ") for device in report["devices"])
+    on_gpus = any(RankDevice.read(said).gpu for said in report["devices"])
     if on_gpus and precision in ("fp32", "tf32") and report["tf32"] is not (precision == "tf32"):
         taken = "tf32" if report["tf32"] else "fp32"
         raise ParseError(f"training: {precision} was asked for, and the GPUs computed in {taken}")

@@ -7,12 +7,13 @@ from typing import cast
 
 from validation.base.counting import number_of
 from validation.facts import TrainingFacts, Turn, TurnsFacts
+from validation.facts.training import Layout, RankDevice
 from validation.model import Sample, Scalar
 from validation.parsers import training
 from validation.parsers.common import Parsed, ParseError, short
 from validation.parsers.nccl_log import nccl_path
 from validation.probes import ProbeDoc
-from validation.probes.training_turns import HEADING, LAYOUT
+from validation.probes.training_turns import HEADING
 
 
 def metric_of(way: str) -> str:
@@ -29,7 +30,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         raise ParseError("training in turns: no job's output is there, or less than of the logs")
     turns: list[Turn] = []
     jobs: list[TrainingFacts] = []
-    devices: dict[str, None] = {}
+    devices: dict[RankDevice, None] = {}
     for (turn, of, way), stdout in outputs.items():
         if of != params.get("turns", of) or (ways and way not in ways):
             raise ParseError(f"training in turns: turn {turn} of {of}, {short(way)}, was not planned")
@@ -62,8 +63,8 @@ def _parts(text: str) -> dict[tuple[int, int, str], str]:
 
 def _turn(doc: ProbeDoc, params: Mapping[str, Scalar], turn: int, way: str) -> tuple[TrainingFacts, Turn]:
     asked = dict(params)
-    if layout := LAYOUT.fullmatch(way):
-        asked |= {"ranks_per_node": int(layout[2]), "ranks": int(layout[1]) * int(layout[2])}
+    if layout := Layout.of(way):
+        asked |= {"ranks_per_node": layout.each, "ranks": layout.ranks}
     report = training.report_of(doc)
     said = short(str(report.get("cannot", "")))
     if said:

@@ -48,6 +48,10 @@ class CudaError(Exception):
         self.code = code
 
 
+class NoDriver(CudaError):
+    """There is no library of the driver."""
+
+
 class Cuda:
     """The driver API: `cuda.cuMemAlloc_v2(...)` raises CudaError unless it succeeds.
 
@@ -60,7 +64,7 @@ class Cuda:
         try:
             self.library = ctypes.CDLL(library)
         except OSError:
-            raise CudaError(f"no {library}: the GPU driver is not installed") from None
+            raise NoDriver(f"no {library}: the GPU driver is not installed") from None
         self.emulated = hasattr(self.library, EMULATED)
         self.stuck = False
         self.cuInit(0)

@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from validation.nvml import Gpu, Nvml, NvmlError
+from validation.nvml import Gpu, NoNvml, Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
-from validation.probes.cuda import HELD, Cuda, CudaError, Device
+from validation.probes.cuda import HELD, Cuda, CudaError, Device, NoDriver
 from validation.probes.gpu_host import DEVICES, Buffers, beside, hidden, near, pattern, refusal
 from validation.probes.gpu_spoilt import Spoilt, again, guilty
 from validation.probes.gpu_watch import Sampler
@@ -469,7 +469,7 @@ def probe(args: Asked) -> ProbeDoc:
         except Spoilt as fault:
             return again("gpu-copies", args, fault)
         except (CudaError, NvmlError) as fault:
-            if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
+            if args.gpus == 0 and isinstance(fault, (NoDriver, NoNvml)):  # nobody says that there is one
                 return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None
             return ran, facts, str(fault)
         known, unread = links()

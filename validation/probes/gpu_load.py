@@ -28,9 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from validation.nvml import Nvml, NvmlError
+from validation.nvml import NoNvml, Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_copies
-from validation.probes.cuda import PORTABLE, Cuda, CudaError, Device
+from validation.probes.cuda import PORTABLE, Cuda, CudaError, Device, NoDriver
 from validation.probes.gpu_copies import HOST_SHARE, LIBC, Bench
 from validation.probes.gpu_health import memory_errors
 from validation.probes.gpu_host import DEVICES, NODES, Buffers, pattern
@@ -333,7 +333,7 @@ def probe(args: Asked) -> ProbeDoc:
         except Spoilt as fault:
             return again("gpu-load", args, fault)
         except (CudaError, NvmlError) as fault:
-            if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
+            if args.gpus == 0 and isinstance(fault, (NoDriver, NoNvml)):  # nobody says that there is one
                 return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None
             return ran, facts, str(fault)
         return ran._replace(stdout=json.dumps(report)), facts, None

@@ -50,16 +50,21 @@ class Link(NamedTuple):
         return self.rate_by == "tbf" or self.delay_by == "netem"
 
     @property
+    def bare(self) -> bool:
+        """Whether it is the loopback as it is."""
+        return not self.rate_by and not self.delay_by
+
+    @property
     def words(self) -> str:
         """`10 Gbit/s, 50 us each way`."""
-        if not self.rate_by and not self.delay_by:
+        if self.bare:
             return "loopback"
         return f"{f'{self.gbps:g} Gbit/s' if self.gbps else 'no limit'}, {self.delay_us:g} us each way"
 
     @property
     def name(self) -> str:
         """The same for an id: `10gbps-50us`."""
-        return "loopback" if self.words == "loopback" else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
+        return "loopback" if self.bare else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
 
 
 def link_of(params: Mapping[str, Any]) -> Link | None:

@@ -239,7 +239,9 @@ def exactly(device: Device, asked: dict[str, Any], when: str) -> list[dict[str, 
         try:
             found.append({"when": when, **exact(device, precision, asked["exact"])})
         except (RuntimeError, TypeError) as fault:
-            found.append({"when": when, "precision": precision, "why": str(fault).strip().splitlines()[0][:160]})
+            why = str(fault).strip().splitlines()[0]
+            lacks = "out of memory" in why  # in releases of torch before 1.13 the error has no type of its own
+            found.append({"when": when, "precision": precision, "why": why[:160], "no_memory": lacks})
     return found
 
 

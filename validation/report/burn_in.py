@@ -34,7 +34,7 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         if facts is not None:
             found.append((m, facts))
         else:
-            why = f"{m.nodes[0]}: {(result.error or result.status) if result is not None else 'no result was recorded'}"
+            why = f"{m.nodes[0]}: {documents.lost(m.id)}"
     if not planned:
         return ()
     if not found:

@@ -65,6 +65,13 @@ class RunDocuments:
         """Measurement id -> its last result, which is the one that counts."""
         return last_results(self.results)
 
+    def lost(self, measurement: str) -> str:
+        """Why nothing of a planned measurement can be shown."""
+        result = self.latest.get(measurement)
+        if result is None:
+            return "no result was recorded"
+        return result.error or ("its result has no facts" if result.status == "ok" else result.status)
+
     @cached_property
     def rules(self) -> Rules:
         """Whose rules it is planned, judged and reported by."""

@@ -37,8 +37,7 @@ def gpu_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         if facts is not None and facts.gpus:
             found.append((m, facts))
             continue
-        said = "no result was recorded" if result is None else result.error or (facts.why if facts else result.status)
-        why = f"{m.nodes[0]}: {said or 'its result has no facts'}"
+        why = f"{m.nodes[0]}: {(facts.why if facts else '') or documents.lost(m.id)}"
     published = _published(documents, found)
     if not found:
         return (Figure("gpu-copies", _HERE, None, published, f"Not measured: {why}.", _ALL),)
@@ -165,7 +164,7 @@ def _maps(m: Measurement, facts: GpuCopyFacts) -> list[Figure]:
         table = DataTable(f"{title} of {node}, {shown}; the row is the source.", head, rows, in_figure=True)
         models = ", ".join(sorted({gpu.name for gpu in facts.gpus}))
         count = len(facts.gpus)
-        paths = {facts.path_words(a, b).partition(":")[0] for a in range(count) for b in range(count) if a != b}
+        paths = {facts.way(a, b) for a in range(count) for b in range(count) if a != b}
         emulated = " GPUs are emulated." if facts.emulated else ""
         size = f"the largest copies, {facts.largest_bytes >> 20} MiB between H and GPUs; " if not side else ""
         caption = (

@@ -254,8 +254,7 @@ def pool_use(documents: RunDocuments) -> PoolUse:
     result = documents.latest.get(planned.id)
     facts = result.facts_of(PoolUseFacts) if result is not None and result.status == "ok" else None
     if facts is None:
-        why = "no result was recorded" if result is None else result.error or result.status
-        return PoolUse(not_measured="its result has no facts" if why == "ok" else why)
+        return PoolUse(not_measured=documents.lost(planned.id))
     return PoolUse(
         not_measured="",
         emulated=facts.emulated,

@@ -72,7 +72,7 @@ def links_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         assert link is not None
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            gone = "no result was recorded" if result is None else result.error or result.status
+            gone = documents.lost(m.id)
             why = why or gone
             rows.append((link.words, NONE, NONE, "not measured", gone, *[NONE] * (len(HEAD) - 5)))
             continue
@@ -117,7 +117,7 @@ def _points(link: Link, facts: RemoteTrainFacts) -> list[Point]:
 def _row(point: Point, facts: RemoteTrainFacts) -> tuple[str, ...]:
     it, model, calls = point.measured, point.model, calls_of(facts.of("remote", point.batch))
     runs = [run for run in facts.runs if run.batch == point.batch]
-    other = sum(f", batch {point.batch}:" in words for words in facts.differing())
+    other = facts.differ(point.batch)
     rate = NONE
     if calls is not None and calls.to_device > calls.synchronisation:
         a_step = runs[0].bytes_to_devices / facts.steps

@@ -6,7 +6,6 @@ from validation.analysis.remote_model import WITHIN
 from validation.facts import RemoteTrainFacts
 from validation.judging.remoting_model import Explained, advice, explained
 from validation.judging.remoting_train import JUDGED_FROM
-from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.remote_training import ratio_chart
@@ -65,11 +64,6 @@ def _spoken_of(found: dict[int, Explained]) -> int:
     return min((batch for batch in found if batch >= JUDGED_FROM), default=max(found))
 
 
-def _why(documents: RunDocuments, m: Measurement) -> str:
-    result = documents.latest.get(m.id)
-    return "no result was recorded" if result is None else result.error or result.status
-
-
 def model_figure(documents: RunDocuments) -> Figure:
     """Predicted and measured over batch sizes; an empty frame with the reason where nothing was measured."""
     planned = [m for m in documents.plan.measurements if m.kind == "remoting-train"]
@@ -79,19 +73,24 @@ def model_figure(documents: RunDocuments) -> Figure:
     rows: list[tuple[str, ...]] = []
     series: list[Series] = []
     said: list[str] = []
+    lost: list[str] = []
     emulated = False
     link = _link_bytes_s(documents)
     for m in planned:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            rows.append((server, NONE, "not measured", _why(documents, m), *[NONE] * (len(HEAD) - 4)))
+            lost.append(documents.lost(m.id))
+            rows.append((server, NONE, "not measured", lost[-1], *[NONE] * (len(HEAD) - 4)))
             continue
         whole = explained(facts, link)
         found = {batch: one for batch, one in whole.items() if isinstance(one, Explained)}
         for batch, one in whole.items():
-            missing = (server, str(batch), "not measured", str(one), *[NONE] * (len(HEAD) - 4))
-            rows.append(_row(server, batch, one) if isinstance(one, Explained) else missing)
+            if isinstance(one, Explained):
+                rows.append(_row(server, batch, one))
+            else:
+                lost.append(str(one))
+                rows.append((server, str(batch), "not measured", lost[-1], *[NONE] * (len(HEAD) - 4)))
         if not found:
             continue
         emulated |= facts.emulated
@@ -102,7 +101,7 @@ def model_figure(documents: RunDocuments) -> Figure:
         series.append(Series(f"{server}, predicted", tuple((x, y) for x, y, _ in points), line=lines))
         series.append(Series(f"{server}, measured", tuple((x, y) for x, _, y in points), line=lines))
     if not series:
-        why = next((f"{row[3]}" for row in rows if row[2] == "not measured"), _why(documents, planned[0]))
+        why = [*lost, documents.lost(planned[0].id)][0]
         return Figure("model", CAPTION, empty=f"Not measured: {why}.", criteria=CRITERIA)
     caption = f"{CAPTION} {' '.join(said)}"
     caption += " GPUs are emulated: what would help them, would help no GPU." if emulated else ""

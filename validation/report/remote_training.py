@@ -9,7 +9,6 @@ from markupsafe import Markup
 
 from validation.analysis.scaling import efficiency
 from validation.facts import InferFacts, MoveFacts, RemoteTrainFacts
-from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
@@ -35,12 +34,11 @@ def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], 
     """A row for each batch size, and its ratio as a point."""
     rows: list[tuple[str, ...]] = []
     points: list[tuple[float, float]] = []
-    differing = facts.differing()
     for batch in facts.batches():
         native, remote = facts.rates("native", batch), facts.rates("remote", batch)
         found = efficiency(remote, native, 1)
         run = facts.of("remote", batch)[0]
-        other = sum(f", batch {batch}:" in words for words in differing)
+        other = facts.differ(batch)
         of = len([run for run in facts.runs if run.batch == batch])
         rows.append(
             (
@@ -59,11 +57,6 @@ def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], 
     return rows, points
 
 
-def _why(documents: RunDocuments, m: Measurement) -> str:
-    result = documents.latest.get(m.id)
-    return "no result was recorded" if result is None else result.error or result.status
-
-
 def training_figure(documents: RunDocuments) -> Figure:
     """The ratio over batch sizes for each server; an empty frame with the reason where none was measured."""
     caption = "The same training on the same GPU, natively and through the engine, in turns."
@@ -79,7 +72,7 @@ def training_figure(documents: RunDocuments) -> Figure:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            rows.append((server, NONE, "not measured", _why(documents, m), *[NONE] * (len(HEAD) - 4)))
+            rows.append((server, NONE, "not measured", documents.lost(m.id), *[NONE] * (len(HEAD) - 4)))
             continue
         mine, points = _rows(server, facts)
         rows += mine
@@ -90,7 +83,7 @@ def training_figure(documents: RunDocuments) -> Figure:
             f"engine {facts.engine} {facts.engine_release}"
         ] = None
     if not series:
-        return Figure("both-ways", caption, empty=f"Not measured: {_why(documents, planned[0])}.", criteria=CRITERIA)
+        return Figure("both-ways", caption, empty=f"Not measured: {documents.lost(planned[0].id)}.", criteria=CRITERIA)
     caption += f" {'; '.join(about)}." + (" GPUs are emulated: not a GPU's figures." if emulated else "")
     table = DataTable("Rates by all images over all the time of all turns.", HEAD, tuple(rows))
     svg = ratio_chart("both-ways-chart", "Remote over native, by batch", series)
@@ -128,7 +121,7 @@ def answers_figure(documents: RunDocuments) -> Figure:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
         facts = result.facts_of(InferFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            rows.append((server, NONE, "not measured", _why(documents, m), *[NONE] * (len(ANSWERS) - 4)))
+            rows.append((server, NONE, "not measured", documents.lost(m.id), *[NONE] * (len(ANSWERS) - 4)))
             continue
         emulated |= facts.emulated
         for batch in facts.batches():
@@ -140,7 +133,7 @@ def answers_figure(documents: RunDocuments) -> Figure:
                 spans.append(Span(f"{server}, batch {batch}, {way}", each[0], each[0], each[1]))
     table = DataTable("Medians of the turns.", ANSWERS, tuple(rows))
     if not spans:
-        return Figure("answers", caption, None, table, f"Not measured: {_why(documents, planned[0])}.", ("rm.infer",))
+        return Figure("answers", caption, None, table, f"Not measured: {documents.lost(planned[0].id)}.", ("rm.infer",))
     caption += " GPUs are emulated: not a GPU's figures." if emulated else ""
     svg = interval_chart(
         "answers-chart",
@@ -166,7 +159,7 @@ def move_figure(documents: RunDocuments) -> Figure:
     result = documents.latest.get(planned.id)
     facts = result.facts_of(MoveFacts) if result is not None and result.status == "ok" else None
     if facts is None or facts.moved is None:
-        why = _why(documents, planned) if facts is None else facts.unmade
+        why = documents.lost(planned.id) if facts is None else facts.unmade
         return Figure("move", caption, empty=f"Not measured: {why}.", criteria=("rm.move",))
     it = facts.moved
     where = "on a GPU elsewhere" if it.elsewhere else "on the same GPU"

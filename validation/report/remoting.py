@@ -72,8 +72,7 @@ def _matrices(documents: RunDocuments) -> list[Figure]:
         facts = result.facts_of(CopyFacts) if result is not None and result.status == "ok" else None
         caption = f"Copies through the engine, client {measurement.nodes[0]}."
         if facts is None:
-            why = "no result was recorded" if result is None else result.error or result.status
-            why = "its result has no facts" if why == "ok" else why
+            why = documents.lost(measurement.id)
             figures.append(
                 Figure(
                     f"copies-{measurement.nodes[0]}", caption, empty=f"Not measured: {why}.", criteria=("rm.matrix",)
@@ -143,8 +142,7 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
         result = documents.latest.get(measurement.id)
         server, parts = str(measurement.params.get("server", "")), names(measurement, "parts")
         if result is None or result.status != "ok":
-            why = (result.error or result.status) if result else "no result was recorded"
-            rows.append((server, " + ".join(parts), "not measured", why, NONE, NONE))
+            rows.append((server, " + ".join(parts), "not measured", documents.lost(measurement.id), NONE, NONE))
             continue
         facts = result.facts_of(FractionFacts)
         error = result.values("memory_error_mib")

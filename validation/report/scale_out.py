@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from validation.analysis.scaling import efficiency
 from validation.facts import TurnsFacts
+from validation.facts.training import Layout
 from validation.kinds.record import names
 from validation.kinds.training import config_of, words_of
 from validation.model import Measurement, VerdictDoc
-from validation.probes.training_turns import LAYOUT
 from validation.report import published
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -120,10 +120,10 @@ def _row(documents: RunDocuments, m: Measurement, printed: dict[str, tuple[str, 
 def _cells(facts: TurnsFacts, ways: Sequence[str]) -> tuple[Cell, ...]:
     base, found = facts.rates(ways[0]) if ways else [], []
     for way in ways:
-        layout, rates = LAYOUT.fullmatch(way), facts.rates(way)
+        layout, rates = Layout.of(way), facts.rates(way)
         if layout is None:
             continue
-        nodes, shown = int(layout[1]), f"{layout[1]} \u00d7 {layout[2]}"
+        nodes, shown = layout.nodes, f"{layout.nodes} \u00d7 {layout.each}"
         cannot = next((turn.cannot for turn in facts.turns if turn.way == way and turn.cannot), "")
         if not rates or not base:
             found.append(Cell(nodes, shown, why=cannot or ("not measured" if not rates else "one node has no rate")))

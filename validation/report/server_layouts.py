@@ -7,7 +7,7 @@ layout says which of the maker's configurations stands there, and what was moved
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import permutations
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from validation.base.counting import number_of
 from validation.facts import NodeFacts, NvGpu, PciCard, joined
 
 Groups = tuple[tuple[int, ...], ...]
+Named = Callable[[str], str]
 
 
 class Layout(NamedTuple):
@@ -71,15 +72,18 @@ class Recognised(NamedTuple):
         return self.layout.name + (f", but {'; '.join(self.differences)}" if self.differences else "")
 
 
-def recognise(facts: NodeFacts) -> Recognised | None:
-    """Which layout a node has; None of a server of no known layout, or of which too little is told."""
+def recognise(facts: NodeFacts, at: Named = str) -> Recognised | None:
+    """Which layout a node has; None of a server of no known layout, or of which too little is told.
+
+    `at`: how the differences name a card by its PCI address.
+    """
     gpus = [card for card in facts.pci if card.what == "gpu"]
     if not gpus or not all(card.root_port for card in gpus):
         return None
     server = re.compile(r"\b(\w+)\s*$").search(facts.model)
     mine = [one for one in LAYOUTS if server is not None and one.server == server[1]]
     fitting = [one for one in mine if re.search(one.gpu, facts.gpu_model)] or mine
-    found = [Recognised(one, tuple(_differences(facts, gpus, one))) for one in fitting]
+    found = [Recognised(one, tuple(_differences(facts, gpus, one, at))) for one in fitting]
     return min(found, key=lambda one: len(one.differences), default=None)
 
 
@@ -89,25 +93,25 @@ def _socket(facts: NodeFacts, card: PciCard) -> int | None:
     return None if card.numa is None else sockets.get(card.numa, card.numa)
 
 
-def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> Iterable[str]:
+def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout, at: Named) -> Iterable[str]:
     if len(gpus) != layout.gpus:
         yield f"{number_of(len(gpus), 'GPU')}, {layout.gpus} there"
-    yield from _moved(facts, gpus, layout)
+    yield from _moved(facts, gpus, layout, at)
     for card in gpus:
         if card.link.lanes is not None and card.link.lanes < 16:
-            yield f"{card.name} has {card.link.lanes} lanes, 16 there"
+            yield f"GPU {at(card.address)} has {card.link.lanes} lanes, 16 there"
     uplinks = {link.end.address: link for card in gpus for link in card.uplinks}
     for link in uplinks.values():
         if link.end.link.lanes is not None and link.end.link.lanes < 16:
-            yield f"the switch {link.end.address} has {link.end.link.lanes} lanes to the host, 16 there"
+            yield f"the switch {at(link.end.address)} has {link.end.link.lanes} lanes to the host, 16 there"
     if facts.nvlink is not None:
-        yield from _links(facts.nvlink, layout)
+        yield from _links(facts.nvlink, layout, at)
 
 
-def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> list[str]:
+def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout, at: Named) -> list[str]:
     """How the GPUs are spread over sockets and host ports, in as few words as explain it."""
     if any(_socket(facts, card) is None for card in gpus):
-        return [f"the socket of {card.name} is unknown" for card in gpus if _socket(facts, card) is None]
+        return [f"the socket of GPU {at(card.address)} is unknown" for card in gpus if _socket(facts, card) is None]
     sockets = sorted({socket for card in gpus if (socket := _socket(facts, card)) is not None})
     sockets += [-1 - spare for spare in range(len(layout.groups) - len(sockets))]
     ports: dict[tuple[int, str], list[PciCard]] = {}
@@ -116,11 +120,11 @@ def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout) -> list[st
         ports.setdefault((-9 if socket is None else socket, card.root_port), []).append(card)
     if len(sockets) > len(layout.groups):
         return [f"GPUs on {number_of(len(sockets), 'socket')}, {len(layout.groups)} there"]
-    tried = [_spread(ports, dict(zip(order, layout.groups, strict=True))) for order in permutations(sockets)]
+    tried = [_spread(ports, dict(zip(order, layout.groups, strict=True)), at) for order in permutations(sockets)]
     return min(tried, key=lambda said: sum(map(len, said)))
 
 
-def _spread(ports: dict[tuple[int, str], list[PciCard]], wanted: dict[int, tuple[int, ...]]) -> list[str]:
+def _spread(ports: dict[tuple[int, str], list[PciCard]], wanted: dict[int, tuple[int, ...]], at: Named) -> list[str]:
     """Differences, where each socket is to have such groups."""
     said = []
     for socket, groups in wanted.items():
@@ -133,7 +137,7 @@ def _spread(ports: dict[tuple[int, str], list[PciCard]], wanted: dict[int, tuple
                 left.remove(len(cards))
             else:
                 odd.append(cards)
-        names = ", ".join(card.name for cards in odd for card in cards)
+        names = ", ".join(f"GPU {at(card.address)}" for cards in odd for card in cards)
         found = " and ".join(str(len(cards)) for cards in mine) or "no GPU"
         there = " and ".join(map(str, groups)) or "none"
         where = f"socket {socket}" if socket >= 0 else "the other socket"
@@ -141,17 +145,17 @@ def _spread(ports: dict[tuple[int, str], list[PciCard]], wanted: dict[int, tuple
     return said
 
 
-def _links(gpus: Sequence[NvGpu], layout: Layout) -> Iterable[str]:
+def _links(gpus: Sequence[NvGpu], layout: Layout, at: Named) -> Iterable[str]:
     if not layout.links:
-        some = [gpu.address for gpu in gpus if gpu.up]
+        some = [at(gpu.address) for gpu in gpus if gpu.up]
         if some:
             yield f"NVLinks up of {', '.join(some)}, none there"
         return
     pairs = joined(gpus)
     for (one, other), number in pairs.items() if layout.pair_links else ():
         if number < layout.pair_links:
-            yield f"{number} NVLinks between {one} and {other}, {layout.pair_links} there"
-    named = " ".join(f"{one} {other}" for (one, other), number in pairs.items() if number < layout.pair_links)
+            yield f"{number} NVLinks between {at(one)} and {at(other)}, {layout.pair_links} there"
+    told = {gpu for pair, number in pairs.items() if number < layout.pair_links for gpu in pair}
     for gpu in gpus:
-        if gpu.up < layout.links and gpu.address not in named:
-            yield f"GPU {gpu.address} has {gpu.up} NVLinks up, {layout.links} there"
+        if gpu.up < layout.links and gpu.address not in told:
+            yield f"GPU {at(gpu.address)} has {gpu.up} NVLinks up, {layout.links} there"

@@ -33,7 +33,7 @@ def _rows(documents: RunDocuments, m: Measurement) -> Iterator[tuple[str, ...]]:
     result, test = documents.latest.get(m.id), m.kind.replace("-", " ")
     facts = result.facts_of(SwitchLoadFacts) if result is not None and result.status == "ok" else None
     if facts is None:
-        why = (result.error or result.status) if result is not None else "no result was recorded"
+        why = documents.lost(m.id)
         yield (test, str(m.endpoints[0]), str(len(m.endpoints) - 1), f"not measured: {why}", *([NONE] * 5))
         return
     names = {end.node: str(end) for end in m.endpoints}

@@ -5,7 +5,6 @@ One drawing for each kind of node: nodes whose cards sit alike are drawn once. W
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -62,7 +61,6 @@ def _numa(place: _Place) -> int:
     return -1 if place.card.numa is None else place.card.numa
 
 
-_ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b")
 _GPU = PciCard(what="gpu")  # of which no fact shows how it is plugged in
 
 
@@ -117,8 +115,8 @@ def _kinds(documents: RunDocuments) -> list[_Kind]:
             why_unknown=why,
             joined=topology_words.notes(facts) if facts is not None and why is None else (),
         )
-        words = tuple(_ADDRESS.sub("", said) for said in kind.joined)
-        alike = replace(kind, places=_alike(places), joined=words)
+        addressless = topology_words.notes(facts, lambda _: "") if facts is not None and why is None else ()
+        alike = replace(kind, places=_alike(places), joined=addressless)
         groups.setdefault(alike, []).append(node.name)
         first.setdefault(alike, kind)
     return [replace(first[key], nodes=tuple(names)) for key, names in groups.items()]

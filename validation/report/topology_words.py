@@ -6,17 +6,17 @@ from collections.abc import Iterable
 
 from validation.facts import DISTANCES, NodeFacts, NvGpu, PciCard, joined
 from validation.report.numbers import NONE
-from validation.report.server_layouts import recognise
+from validation.report.server_layouts import Named, recognise
 
 
-def notes(facts: NodeFacts) -> tuple[str, ...]:
-    """Sentences about the whole node."""
-    known = recognise(facts)
+def notes(facts: NodeFacts, at: Named = str) -> tuple[str, ...]:
+    """Sentences about the whole node. `at`: how they name a card by its PCI address."""
+    known = recognise(facts, at)
     said = [f"Laid out as {known.words}."] if known is not None else []
-    return (*said, *_nvlinks(facts))
+    return (*said, *_nvlinks(facts, at))
 
 
-def _nvlinks(facts: NodeFacts) -> Iterable[str]:
+def _nvlinks(facts: NodeFacts, at: Named) -> Iterable[str]:
     gpus = facts.nvlink
     if max(facts.gpu_count, len(gpus or ())) < 2:
         return
@@ -28,7 +28,7 @@ def _nvlinks(facts: NodeFacts) -> Iterable[str]:
         return
     through = any(gpu.peers["switch"] for gpu in gpus)
     usual = max(gpu.up for gpu in gpus)
-    odd = [f"GPU {gpu.address}: {gpu.up}" for gpu in gpus if gpu.up != usual]
+    odd = [f"GPU {at(gpu.address)}: {gpu.up}" for gpu in gpus if gpu.up != usual]
     pairs = sorted(set(joined(gpus).values()))
     if through:
         said = f"NVLinks of each GPU to NVSwitches: {usual}"

@@ -91,7 +91,7 @@ def _on_gpus(measurement: Measurement, latest: Result | None) -> bool:
     facts = latest.facts_of(TrainingFacts) if latest is not None else None
     if facts is None or not facts.devices:
         return measurement.params.get("device") == "gpu"
-    return all(device.startswith("GPU ") for device in facts.devices)
+    return all(bool(device.gpu) for device in facts.devices)
 
 
 def launched(documents: RunDocuments, result: Result | None) -> str:

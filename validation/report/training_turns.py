@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import average_rate, efficiency
 from validation.facts import TrainingFacts, TurnsFacts
+from validation.facts.training import Cores, Layout
 from validation.kinds.training import words_of
 from validation.model import Measurement, VerdictDoc
 from validation.probes.training_short import NO_MPIRUN
-from validation.probes.training_turns import LAYOUT
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
@@ -63,7 +63,7 @@ def _worlds(jobs: Jobs, verdict: VerdictDoc) -> Figure:
         base = facts.rates("1x1")
         for way in facts.ways():
             rates, last = facts.rates(way), [turn for turn in facts.turns if turn.way == way][-1]
-            if last.launcher == "torchrun" and LAYOUT.fullmatch(way):
+            if last.launcher == "torchrun" and Layout.of(way):
                 by = f"by torchrun, for {NO_MPIRUN}"
             if not rates or not base:
                 rows.append((_trained(m), way, NONE, NONE, last.cannot or NONE))
@@ -89,7 +89,7 @@ def _compared(jobs: Jobs, verdict: VerdictDoc) -> Figure:
         base = facts.rates(facts.ways()[-1] if m.params.get("label") != "input" else "synthetic")
         for way in facts.ways():
             rates = facts.rates(way)
-            if way.startswith("cores-"):
+            if Cores.of(way):
                 continue
             last = next((turn for turn in reversed(facts.turns) if turn.way == way), None)
             if not rates or last is None:
@@ -119,11 +119,11 @@ def _cores(jobs: Jobs, verdict: VerdictDoc) -> Figure:
     caption = "Images/s on files over processors of each rank."
     rows, series = [], []
     for m, facts in jobs:
-        ways = [way for way in facts.ways() if way.startswith("cores-")]
-        points = [(float(way.partition("-")[2]), average_rate(facts.rates(way))) for way in ways if facts.rates(way)]
+        ways = {way: cores.each for way in facts.ways() if (cores := Cores.of(way))}
+        points = [(float(n), average_rate(facts.rates(way))) for way, n in ways.items() if facts.rates(way)]
         rows += [(_trained(m), f"{x:g}", number(y)) for x, y in points]
         cannot = [(t.way, t.cannot) for t in facts.turns if t.way in ways and t.cannot]
-        rows += [(_trained(m), way.partition("-")[2], why) for way, why in cannot]
+        rows += [(_trained(m), str(ways[way]), why) for way, why in cannot]
         series += [Series(_trained(m), tuple(points))] if len(points) > 1 else []
     if not series:
         return Figure("cores", caption, empty=_why(verdict, "tn.cores"), criteria=("tn.cores",))

@@ -27,7 +27,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
         return Figure(_KIND, _CAPTION, empty=unplanned(documents, "operations", ("op.util", "op.leased")))
     result = documents.latest.get(planned[0].id)
     if result is None or result.status != "ok":
-        why = (result.error or result.status) if result else "no result was recorded"
+        why = documents.lost(planned[0].id)
         return Figure(_KIND, _CAPTION, empty=f"Not measured: {why}.", criteria=("op.util", "op.leased"))
     found = {name: result.values(name) for name in _SERIES}
     emulated = " The GPUs are emulated: their figures show that recording works, and nothing of hardware."

@@ -209,6 +209,11 @@ class Criterion(Model):
     remedy: str = Field(default="", description="what an operator does when it fails")
     no_probe: str | None = None
 
+    @property
+    def heading(self) -> str:
+        """What its statement is about: a statement is written as `HEADING: what must hold`, or is all heading."""
+        return self.statement.partition(":")[0]
+
     @model_validator(mode="after")
     def _complete(self) -> Criterion:
         if (self.method == "baseline") != (self.bound.kind == "baseline"):

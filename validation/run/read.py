@@ -70,9 +70,11 @@ class Run:
             yield
         except FormError as fault:
             words = self._writer()
-            if not words or str(fault).endswith(words):  # of a document that was read for another
+            if not words or fault.release_told:  # of a document that was read for another
                 raise
-            raise FormError(f"{fault}{words}") from None
+            told = FormError(f"{fault}{words}")
+            told.release_told = True
+            raise told from None
 
     def _writer(self) -> str:
         """Words on the release of run.json, which may not fit itself; none where that is this one."""

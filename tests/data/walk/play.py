@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
-from validation.built import Deployment, NodeBuilt
+from validation.model.built import Deployment, NodeBuilt
 from validation.checks import checks_of
 
 from tests.support import gpu_container_case

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from validation.facts.training import Cores
 from validation.model import Found, Measurement
 from validation.plan.suites import training_turns
 from validation.plan.suites.common import Part, Request
@@ -80,7 +81,7 @@ def _input(request: Request, config: Config, ranks: int, on_gpus: bool) -> Measu
     wanted = training_turns.CRITERIA["input"] if on_gpus else ("tn.cores",)
     cores = training_turns.CORES if on_gpus else training_turns.VIRTUAL_CORES
     made = _job(request, config, "input", ranks, (), on_gpus)
-    ways = ("synthetic", "real", *(f"cores-{n}" for n in cores))
+    ways = ("synthetic", "real", *(str(Cores(n)) for n in cores))
     steps = max(1, int(str(made.params["steps"])) // training_turns.TURNS)
     estimated = made.estimated_s * len(ways)
     return made.model_copy(

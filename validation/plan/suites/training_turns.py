@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from validation.base.counting import number_of
+from validation.facts.training import Cores, Layout
 from validation.model import Measurement, Node, Param
 from validation.plan.suites import training_choice
 from validation.plan.suites.common import Part, Request, transport_of
@@ -47,7 +48,7 @@ def plan(
         "scale": worlds(1 if shared else each, len(several)),
         "outup": layouts(each, len(several)),
         "rdma": ("rdma", "tcp") if several and transport_of(request, several) != "tcp" else (),
-        "input": ("synthetic", "real", *(f"cores-{n}" for n in (VIRTUAL_CORES if first.virtual else CORES))),
+        "input": ("synthetic", "real", *(str(Cores(n)) for n in (VIRTUAL_CORES if first.virtual else CORES))),
     }
     ways["gdr"] = ("gdr-on", "gdr-off") if ways["rdma"] and training_choice.on_gpus(servers) else ()
     for name, why in _why_not(request, several, each, bool(ways["rdma"])).items():
@@ -69,7 +70,7 @@ def layouts(each: int, nodes: int) -> tuple[str, ...]:
     `each`: ranks that fit on a node, `nodes`: how many there are.
     """
     counts = [n for n in (1, 2, 4, 8) if n <= min(nodes, MOST_NODES) and each % n == 0]
-    return tuple(f"{n}x{each // n}" for n in counts) if len(counts) > 1 else ()
+    return tuple(str(Layout(n, each // n)) for n in counts) if len(counts) > 1 else ()
 
 
 def worlds(each: int, nodes: int) -> tuple[str, ...]:
@@ -77,7 +78,7 @@ def worlds(each: int, nodes: int) -> tuple[str, ...]:
 
     `each`: ranks that fit on a node, `nodes`: how many there are.
     """
-    found = ("1x1", f"1x{each}", f"{nodes}x{each}", "torchrun")
+    found = (*map(str, (Layout(1, 1), Layout(1, each), Layout(nodes, each))), "torchrun")
     return tuple(dict.fromkeys(found)) if nodes > 1 else ()
 
 
