@@ -61,7 +61,7 @@ def test_one_other_bit_is_counted_and_named(changes: dict[str, Any], words: str)
     samples, facts = parse("remoting-train", train_document(change=of_job(2, "remote", 32, **changes)), TRAIN)
     assert samples[0].value == 1
     assert isinstance(facts, RemoteTrainFacts)
-    assert facts.differing() == [f"turn 2, remote, batch 32: {words}"]
+    assert [str(other) for other in facts.differing()] == [f"turn 2, remote, batch 32: {words}"]
 
 
 @pytest.mark.parametrize(
