@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from validation.facts.gpu_watch import GpuWatch
 from validation.model.base import Model
@@ -51,7 +51,7 @@ class ComputeDevice(Model):
     products: Count = 0
     wrong: tuple[str, ...] = ()
     unproved: dict[str, str] = Field(default={})  # precision -> why its exact product did not run
-    no_memory: tuple[str, ...] = ()  # precisions whose exact product the device's memory did not hold
+    no_memory: tuple[str, ...] | None = None  # precisions whose exact product memory did not hold; None: older results
     sm_mhz: float | None = None  # middle of the looks at it
     sm_max_mhz: float | None = None
     power_w: float | None = None
@@ -61,14 +61,12 @@ class ComputeDevice(Model):
     unwatched: str = ""  # why nothing is known of its clocks
     watch: GpuWatch | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _by_torch(cls, data: Any) -> Any:
-        """Results without `no_memory` are read by torch's words, which `unproved` quotes."""
-        unproved = data.get("unproved") if isinstance(data, dict) and "no_memory" not in data else None
-        if not isinstance(unproved, dict):
-            return data
-        return {**data, "no_memory": tuple(key for key, why in unproved.items() if out_of_memory(str(why)))}
+    @property
+    def lacked_memory(self) -> frozenset[str]:
+        """Precisions whose exact product memory did not hold; of older results by torch's words."""
+        if self.no_memory is not None:
+            return frozenset(self.no_memory)
+        return frozenset(precision for precision, why in self.unproved.items() if out_of_memory(why))
 
     @property
     def gpu(self) -> str:

@@ -37,7 +37,7 @@ def _said(device: ComputeDevice, others: list[ComputeDevice]) -> tuple[ReasonCod
     # What no device of the model can do is a matter of torch and the model, not of this one
     same = [other for other in others if other.name == device.name]
     alone = {p: why for p, why in device.unproved.items() if any(p not in other.unproved for other in same)}
-    lost = {p: why for p, why in device.unproved.items() if p in device.no_memory} | alone
+    lost = {p: why for p, why in device.unproved.items() if p in device.lacked_memory} | alone
     if lost or not device.products:
         why = "; ".join(f"{p}: {words}" for p, words in (lost or device.unproved).items())
         return "missing-metric", "not-measured", f"products did not run: {why or 'none was asked for'}"
