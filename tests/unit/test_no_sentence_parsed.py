@@ -325,7 +325,6 @@ def test_it_is_found(code: str) -> None:
         "kind in ('no such kind', 'other')",
         "words.count(len(nodes), 'node')",
         "message.split('\\n')",
-        "fields.text('where') == 'server'",
     ],
 )
 def test_what_decides_nothing_is_left_alone(code: str) -> None:

@@ -17,9 +17,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
-from validation.model.built import Deployment, NodeBuilt
-from validation.checks import checks_of
-
 from tests.support import gpu_container_case
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
@@ -28,9 +25,11 @@ from tests.support.driver import whole
 from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
+from validation.asbuilt.checks import checks_of
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.model import Node
+from validation.model.built import Deployment, NodeBuilt
 
 DATA = Path(__file__).parents[1]
 GEN2, GEN3 = {"gt_s": 5.0, "lanes": 2}, {"gt_s": 8.0, "lanes": 16}
