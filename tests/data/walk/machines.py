@@ -18,9 +18,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from validation.collective_bounds import Layout, ceiling
-from validation.gpus import memory_rate
-
 from tests.support import compute_case, gpu_container_case, gpu_health_case, machines, tool_texts
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
@@ -46,6 +43,8 @@ from validation.kinds import exact_compute
 from validation.model import Node
 from validation.probes import training_turns
 from validation.probes.asked import make
+from validation.rules.collective_bounds import Layout, ceiling
+from validation.rules.gpus import memory_rate
 
 SOCKPERF = Path(__file__).parents[1] / "sockperf"
 SHARE = 0.96
