@@ -26,6 +26,7 @@ from toolkit.engine import build
 from toolkit.lab.devices import GPU_HEALTH
 from validation.execute.here import HereLauncher
 from validation.nvml import binding
+from validation.probes.__main__ import digest
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 PYTHON = oldest_python() or sys.executable
@@ -84,6 +85,12 @@ def test_the_wheel_of_the_probes_brings_the_binding_and_its_licence(node: Path) 
     (licence,) = packages.glob("elastic_ai_toolkit-*.dist-info/licenses/pynvml.txt")
     assert licence.read_text() == note
     assert not (packages / "pynvml.py").exists(), "torch, which may have another, would load this one"
+
+
+def test_a_node_with_the_binding_has_the_probes_that_its_controller_expects(node: Path, run: Run) -> None:
+    """The controller has the binding somewhere else, and in another version perhaps: it is none of the probes."""
+    said = run("-c", "from validation.probes.__main__ import digest; print(digest())", python=str(node))
+    assert said.strip() == digest()
 
 
 def test_probes_of_the_wheel_ask_nvml(node: Path, run: Run) -> None:

@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from validation.nvml import binding
 from validation.probes import asked
 from validation.probes.affinity import take_all
 from validation.probes.supervise import supervise
@@ -30,13 +31,14 @@ ANCHOR = "anchor"
 
 
 def digest() -> str:
-    """SHA-256 over the sources of the probes and of what they ask NVML by.
+    """SHA-256 over the sources of the probes and of what asks NVML for them, without NVIDIA's file there.
 
     It tells whether a node carries the probes that the controller expects.
     """
     total = hashlib.sha256()
     here = Path(__file__).parent
-    for path in [*sorted(here.glob("*.py")), *sorted(here.with_name("nvml").glob("*.py"))]:
+    nvml = [path for path in here.with_name("nvml").glob("*.py") if path.name != binding.FILE]
+    for path in [*sorted(here.glob("*.py")), *sorted(nvml)]:
         total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 
