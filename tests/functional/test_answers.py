@@ -247,8 +247,8 @@ def test_leases(host: FakeHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_leases_without_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     row = StaticLease("s1", "1 x 1/2 GPU", "gpu1:0", "client1", 1_795_000_000.0)
     monkeypatch.setattr(lease_static, "listed", lambda *_: [row, replace(row, until=None)])
-    data = {"lease": "gpu1-s1", "server": "gpu1", "what": "1 x 1/2 GPU", "client": "c", "user": "a", "note": None}
-    monkeypatch.setattr(lease_static, "request", lambda *_: lease_static.Granted(data, None, "granted"))
+    granted = lease_static.Granted("gpu1-s1", "gpu1", "1 x 1/2 GPU", "c", "a", None, None)
+    monkeypatch.setattr(lease_static, "request", lambda *_: granted)
     monkeypatch.setattr(lease_static, "release", lambda *_: "released")
     listed = answer("static-leases", "lease", "list", "--static", "gpu1")["leases"]
     assert [one["until"] for one in listed] == ["2026-11-18T11:06:40Z", None]

@@ -25,8 +25,8 @@ from toolkit.lease import LeaseError, instance, native, sweep
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint, parse
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import MOST_BYTES, Fields
-from toolkit.lease.instance_record import INSTANCE, Instance, parse_instance, read_instance
-from toolkit.lease.job_comment import JobComment, parse_comment
+from toolkit.lease.instance_record import INSTANCE, Instance
+from toolkit.lease.job_comment import JobComment
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.native_records import NativeRecord, folder_of, read_records
@@ -77,7 +77,7 @@ def instances(draw: st.DrawFn) -> Instance:
 
 @given(instances())
 def test_an_instance_comes_back_as_it_was_written(one: Instance) -> None:
-    assert parse_instance(one.text()) == one
+    assert Instance.parse(one.text()) == one
 
 
 @given(instances(), st.from_regex(r"[A-Za-z0-9_-]{16,60}", fullmatch=True))
@@ -96,7 +96,7 @@ def test_an_endpoint_comes_back_as_it_was_written(one: Instance, token: str) -> 
     )
 )  # fmt: skip
 def test_a_comment_comes_back_as_it_was_written(comment: JobComment) -> None:
-    assert parse_comment(comment.text()) == comment
+    assert JobComment.read(comment.text()) == comment
 
 
 @given(st.builds(StaticWish, st.integers(1, 64), st.sampled_from(["1", "0.5", "1/7"]), CLIENTS, NAMES, PORTS))
@@ -136,9 +136,9 @@ def test_every_field_of_an_instance_is_read_and_none_that_is_unknown() -> None:
     assert set(whole) == {field.name for field in dataclasses.fields(Instance)}
     for key in whole:
         with pytest.raises(LeaseError, match=rf"^instance\.json: {key} is missing; it is damaged, or another release"):
-            parse_instance(json.dumps({k: v for k, v in whole.items() if k != key}))
+            Instance.parse(json.dumps({k: v for k, v in whole.items() if k != key}))
     with pytest.raises(LeaseError, match=r"^instance\.json: 'more\\n' is unknown"):
-        parse_instance(json.dumps(whole | {"more\n": 1}))
+        Instance.parse(json.dumps(whole | {"more\n": 1}))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_every_field_of_an_instance_is_read_and_none_that_is_unknown() -> None:
 def test_what_is_no_instance_is_refused_with_its_field(key: str, value: object) -> None:
     told = json.loads(lease_forms.instance().text()) | {key: value}
     with pytest.raises(LeaseError, match=rf"^instance\.json: {key}\b"):
-        parse_instance(json.dumps(told))
+        Instance.parse(json.dumps(told))
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_is_no_gpu_is_refused_with_its_place(key: str, value: object) -> No
     told = json.loads(lease_forms.instance().text())
     told["devices"][0][key] = value
     with pytest.raises(LeaseError, match=rf"^instance\.json: devices\[0\]: {key}\b"):
-        parse_instance(json.dumps(told))
+        Instance.parse(json.dumps(told))
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_what_is_no_gpu_is_refused_with_its_place(key: str, value: object) -> No
 )  # fmt: skip
 def test_what_is_no_document_is_refused(text: str, words: str) -> None:
     with pytest.raises(LeaseError, match=words):
-        parse_instance(text)
+        Instance.parse(text)
 
 
 def test_a_file_that_is_no_text_or_another_leases_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "42"
     folder.mkdir()
-    assert read_instance(folder) is None
+    assert Instance.read(folder) is None
     (folder / INSTANCE).write_bytes(b'{"job": "\xff"}')
     with pytest.raises(LeaseError, match=r"42/instance\.json is not JSON: no UTF-8"):
-        read_instance(folder)
+        Instance.read(folder)
     lease_forms.instance(job="41").write(folder)
     with pytest.raises(LeaseError, match=r"42/instance\.json is that of job 41"):
-        read_instance(folder)
+        Instance.read(folder)
 
 
 def test_what_a_pool_is_known_as_is_read_at_one_place_whatever_release_wrote_it(tmp_path: Path) -> None:

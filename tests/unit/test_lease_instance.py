@@ -107,7 +107,7 @@ def test_a_gpu_is_never_given_out_twice(host: FakeHost, conf: ServerConf) -> Non
 
 
 @pytest.mark.parametrize(
-    ("comment", "words"), [("{}", "another release"), (COMMENT.replace('"run"', '"x"'), "no valid mode")]
+    ("comment", "words"), [("{}", "another release"), (COMMENT.replace('"run"', '"x"'), "mode is 'x'")]
 )
 def test_what_cannot_start_leaves_its_reason_and_nothing_else(
     host: FakeHost, conf: ServerConf, comment: str, words: str

@@ -1,4 +1,5 @@
-"""Sentences are for people: nothing in leases and their commands decides by the words of one."""
+"""Sentences are for people: nothing in leases and their commands decides by the words of one. What crosses a module
+is a type."""
 
 from __future__ import annotations
 
@@ -62,3 +63,28 @@ def test_no_sentence_decides_anything() -> None:
         for _line, words in decided_by_words(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found == {(path, words) for path, of_path in FOREIGN.items() for words in of_path}
+
+
+#: Programs that measure, and print one JSON document for their user.
+DOCUMENTS = ("copybench", "train", "train_costs", "train_keep")
+
+
+def _untyped(annotation: ast.AST | None) -> bool:
+    return annotation is not None and any(
+        f"{kind}[str, Any]" in ast.unparse(annotation) for kind in ("dict", "Mapping")
+    )
+
+
+def test_no_module_of_leases_gives_another_a_dictionary_of_anything() -> None:
+    """What crosses a module is a type, so that a checker sees every field."""
+    found = []
+    for path in (path for path in FILES if path.stem not in DOCUMENTS):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                arguments = [*node.args.args, *node.args.kwonlyargs]
+                if any(map(_untyped, [node.returns, *(one.annotation for one in arguments)])):
+                    found.append(f"{path.name}: {node.name}")
+            if isinstance(node, ast.ClassDef):
+                fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+                found += [f"{path.name}: {node.name}" for one in fields if _untyped(one.annotation)]
+    assert found == ["lease_request.py: taken_from"], "a command's options, as click has them"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.lease_texts import COMMENT, FORMS, START, answer, jobs_of, node_text, slurm_job
 from toolkit.lease import Exit, LeaseError, ask, hooks, slurm
 from toolkit.lease.fraction import GpuPart
-from toolkit.lease.job_comment import JobComment, parse_comment
+from toolkit.lease.job_comment import JobComment
 from toolkit.lease.lease_request import LeaseRequest
 from toolkit.lease.pool import gpus_of, where_text
 from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
@@ -28,7 +28,7 @@ def test_a_lease_says_who_has_what_and_until_when(form: str) -> None:
     assert (job.id, job.name, job.user, job.uid, job.state) == (41, "elastic-ai-lease", "alice", 1001, "RUNNING")
     assert job.held == (Held("gpu1", 2, 70),)
     assert (job.time_limit_s, job.nodes, job.partition, job.qos) == (3600, ("gpu1",), "v100", "normal")
-    assert parse_comment(job.comment).clients == ("10.77.1.12", "10.78.1.12")
+    assert JobComment.read(job.comment).clients == ("10.77.1.12", "10.78.1.12")
     assert (job.start, job.until) == (START, START + 3600)
     (endless,) = jobs_of(slurm_job(minutes=None), form)
     assert (endless.time_limit_s, endless.until) == (None, None)
@@ -168,7 +168,7 @@ def test_what_slurm_22_05_really_says() -> None:
         (3, 0, (Held("gpu1", 0, 35),)),
     ]
     assert (jobs[1].user, jobs[1].uid, jobs[1].state, jobs[1].until) == ("alice", 2001, "RUNNING", jobs[1].end)
-    assert parse_comment(jobs[1].comment).what == "1/2 GPU"
+    assert JobComment.read(jobs[1].comment).what == "1/2 GPU"
     assert (jobs[9].state, jobs[9].lease, jobs[9].nodes, jobs[11].time_limit_s) == ("PENDING", 9, (), None)
     spoofed = [jobs[n] for n in (5, 6, 7)]
     assert [(job.user, job.uid, job.held) for job in spoofed] == [("bob", 2002, (Held("gpu1", 3, 1),))] * 3
@@ -248,7 +248,7 @@ def test_host_lists() -> None:
 
 def test_the_request_survives_the_comment() -> None:
     comment = JobComment(("10.0.0.1",), "client1", "hold", "4 x 1 GPU", 90, 0)
-    assert parse_comment(comment.text()) == comment
+    assert JobComment.read(comment.text()) == comment
 
 
 @pytest.mark.parametrize(
@@ -266,4 +266,4 @@ def test_the_request_survives_the_comment() -> None:
 def test_a_comment_that_is_no_request_is_refused(old: str, new: str) -> None:
     assert old in COMMENT
     with pytest.raises(LeaseError):
-        parse_comment(COMMENT.replace(old, new))
+        JobComment.read(COMMENT.replace(old, new))

@@ -41,7 +41,7 @@ def test_the_server_counts_the_part_and_what_it_rounded_is_printed(monkeypatch: 
     lines = granted.words.splitlines()
     assert lines[0].startswith("lease gpu1-s1: 1 x 0.329 GPU until ")
     assert (lines[1], granted.until) == ("you get 46", None)
-    assert (granted.data["lease"], granted.data["note"]) == ("gpu1-s1", "you get 46")
+    assert (granted.lease, granted.note) == ("gpu1-s1", "you get 46")
     (kept,) = (text for words, text in sent.items() if "install -m 0400" in words)
     assert parse(kept) == endpoint
 

@@ -108,7 +108,7 @@ def _grant(wanted: KeepRequest) -> None:
     """Without Slurm, as an administrator."""
     granted = lease_static.request(wanted)
     if wanted.as_json:
-        answers.say("static-lease", granted.data | {"until": answers.when(granted.until)})
+        answers.say("static-lease", asdict(granted) | {"until": answers.when(granted.until)})
     else:
         click.echo(granted.words)
 

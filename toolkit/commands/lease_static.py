@@ -18,7 +18,7 @@ from toolkit.lease.endpoint import LeaseEndpoint, parse
 from toolkit.lease.fields import Fields
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.server_conf import parse_server_conf
-from toolkit.lease.static_forms import StaticLease, StaticWish, answer_of, read_grant, read_leases
+from toolkit.lease.static_forms import MISSING, StaticLease, StaticWish, answer_of, read_grant, read_leases
 from toolkit.lease.text import until
 from validation.base import bounded, noise
 
@@ -28,11 +28,24 @@ FOLDER = "/run/elastic-ai/static"
 
 @dataclass(frozen=True)
 class Granted:
-    """A static lease that was granted: for programs, when it ends (seconds since the epoch), and for people."""
+    """A static lease that was granted. note: what was rounded, None where nothing was. until: seconds since the epoch,
+    None without an end."""
 
-    data: dict[str, Any]
+    lease: str
+    server: str
+    what: str
+    client: str
+    user: str
+    note: str | None
     until: float | None
-    words: str
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        line = f"lease {self.lease}: {self.what} {until(self.until)} for {self.user} on {self.client}"
+        return "\n".join(
+            [f"{line}: toolkit run --static {self.lease} -- …", *([self.note] if self.note else []), MISSING]
+        )
 
 
 def _node(inventory: Path | None, name: str) -> Any:
@@ -91,13 +104,7 @@ def request(wanted: KeepRequest) -> Granted:
     except LeaseError:
         _ask(node, ["end", endpoint.job])
         raise
-    from toolkit.lease.static import MISSING
-
-    line = f"lease {name}: {grant.what} {until(endpoint.deadline)} for {user} on {client}: toolkit run --static {name}"
-    words = "\n".join([f"{line} -- …", *([grant.rounding] if grant.rounding else []), MISSING])
-    data = {"lease": name, "server": server, "what": grant.what, "client": client, "user": user,
-            "note": grant.rounding or None}  # fmt: skip
-    return Granted(data, endpoint.deadline, words)
+    return Granted(name, server, grant.what, client, user, grant.rounding or None, endpoint.deadline)
 
 
 def listed(inventory: Path | None, server: str) -> list[StaticLease]:

@@ -23,7 +23,7 @@ from pathlib import Path
 from toolkit.lease import LeaseError, wire
 from toolkit.lease.bounded import Bounded
 from toolkit.lease.engines import load
-from toolkit.lease.instance_record import Instance, parse_instance
+from toolkit.lease.instance_record import Instance
 from toolkit.lease.sockets import listeners
 from toolkit.lease.unit import HOME, home_environment
 from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
@@ -325,7 +325,7 @@ def main() -> int:
     credentials, runtime = Path(os.environ["CREDENTIALS_DIRECTORY"]), Path(os.environ["RUNTIME_DIRECTORY"])
     token_file = credentials / "token"
     try:
-        instance = parse_instance((credentials / "instance").read_text(), "the lease's instance")
+        instance = Instance.parse((credentials / "instance").read_text(), "the lease's instance")
         agent = Agent(instance, token_file.read_text().strip(), runtime, token_file)
     except (LeaseError, OSError, ValueError) as fault:
         (runtime / "reason").write_text(f"{fault}\n")

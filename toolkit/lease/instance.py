@@ -30,11 +30,10 @@ from toolkit.lease.instance_record import (
     UIDS,
     Instance,
     Instances,
-    read_instance,
     read_instances,
     write_file,
 )
-from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
+from toolkit.lease.job_comment import JobComment, is_lease_comment
 from toolkit.lease.journal import tell_all
 from toolkit.lease.lease_job import LeaseJob
 from toolkit.lease.native_records import read_records
@@ -269,7 +268,7 @@ def begin(host: Host, job: LeaseJob, conf: ServerConf) -> None:
     folder = host.run_dir / job.job
     try:
         end_instance(host, job.job)  # of a job of the same number, when Slurm's numbers began anew
-        request = parse_comment(job.comment)
+        request = JobComment.read(job.comment)
         close_ports(host, conf)
         token = secrets.token_urlsafe(32)
         for attempt in range(TRIES):
@@ -319,7 +318,7 @@ def move_end(host: Host, job_id: str, slurm_end: float, deadline: Deadline) -> N
     """Another end for a lease that is here; nothing where it has ended meanwhile."""
     folder = host.run_dir / job_id
     with locked(host):
-        instance = read_instance(folder)
+        instance = Instance.read(folder)
         if instance is not None:
             write_deadline(folder, deadline)
             replace(instance, slurm_end=slurm_end, deadline=deadline.until).write(folder)

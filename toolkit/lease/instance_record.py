@@ -113,6 +113,23 @@ class Instance:
             transport=self.transport,
         )
 
+    @classmethod
+    def parse(cls, text: str, what: str = INSTANCE) -> Instance:
+        """The instance that `text` is; Unreadable where it is none. what: for the error."""
+        return _read(Fields.of(text, what))
+
+    @classmethod
+    def read(cls, folder: Path) -> Instance | None:
+        """The instance of a lease's folder; None where it never started. Unreadable where the file is damaged, of
+        another release or of another lease."""
+        try:
+            found = _read(Fields.in_file(folder / INSTANCE))
+        except FileNotFoundError:
+            return None
+        if found.job != folder.name:
+            raise Unreadable(f"{folder / INSTANCE} is that of job {found.job}")
+        return found
+
     def text(self) -> str:
         """The file's content."""
         paths = {"engine_dir": str(self.engine_dir), "deadline_file": str(self.deadline_file)}
@@ -121,23 +138,6 @@ class Instance:
     def write(self, folder: Path) -> None:
         """Into the lease's folder, for root alone."""
         write_file(folder / INSTANCE, self.text(), 0o400)
-
-
-def parse_instance(text: str, what: str = INSTANCE) -> Instance:
-    """The instance that `text` is; Unreadable where it is none. what: for the error."""
-    return _read(Fields.of(text, what))
-
-
-def read_instance(folder: Path) -> Instance | None:
-    """The instance of a lease's folder; None where it never started. Unreadable where the file is damaged, of another
-    release or of another lease."""
-    try:
-        found = _read(Fields.in_file(folder / INSTANCE))
-    except FileNotFoundError:
-        return None
-    if found.job != folder.name:
-        raise Unreadable(f"{folder / INSTANCE} is that of job {found.job}")
-    return found
 
 
 def _read(fields: Fields) -> Instance:
@@ -217,7 +217,7 @@ def read_instances(run_dir: Path) -> Instances:
     not_started = set()
     for folder in (path for path in run_dir.glob("*") if path.is_dir()):
         try:
-            found = read_instance(folder)
+            found = Instance.read(folder)
         except Unreadable as fault:
             lost[folder.name] = str(fault)
             continue

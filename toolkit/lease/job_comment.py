@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
-import re
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
-from toolkit.lease import LeaseError
+from toolkit.lease.fields import Fields
 
 MARK = "elastic-ai-lease"
 ENDED = "elastic-ai-lease-ended"
 MAX_CLIENTS = 8
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_NAME, _MOST = r"[A-Za-z0-9._-]{1,64}", 10**9
 
 
 @dataclass(frozen=True)
@@ -39,19 +37,28 @@ class JobComment:
         """The job's comment."""
         return json.dumps({MARK: 1, **asdict(self)}, separators=(",", ":"))
 
-
-def _text(data: dict[str, Any], key: str, pattern: str) -> str:
-    value = data.get(key, "")
-    if not isinstance(value, str) or not re.fullmatch(pattern, value):
-        raise LeaseError(f"the lease's comment has no valid {key}")
-    return value
-
-
-def _number(data: dict[str, Any], key: str, limit: int) -> int:
-    value = data.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
-        raise LeaseError(f"the lease's comment has no valid {key}")
-    return value
+    @classmethod
+    def read(cls, text: str) -> JobComment:
+        """The request in a job's comment; Unreadable for anything that is not exactly one. Of an older client it has no
+        parts and no where."""
+        fields = Fields.of(text, "the lease's comment")
+        if fields.number(MARK) != 1:
+            fields.refuse(MARK, "is none that is known here")
+        clients = fields.addresses("clients")
+        if not 1 <= len(clients) <= MAX_CLIENTS:
+            fields.refuse("clients", f"are {len(clients)}, and 1 to {MAX_CLIENTS} may be")
+        comment = cls(
+            clients=clients,
+            host=fields.text("host", _NAME),
+            mode="hold" if fields.text("mode", "run|hold") == "hold" else "run",
+            what=fields.text("what", r"[A-Za-z0-9 ./x]{0,40}"),
+            ttl_s=fields.number("ttl_s", most=_MOST),
+            memory_mib=fields.number("memory_mib", most=_MOST),
+            parts=fields.number("parts", most=_MOST) if fields.has("parts") else 0,
+            where="server" if fields.has("where") and fields.text("where", "client|server") == "server" else "client",
+        )
+        fields.end()
+        return comment
 
 
 def ended_text(why: str) -> str:
@@ -63,7 +70,7 @@ def ended_reason(text: str) -> str:
     """Why the server ended the lease; "" where it did not."""
     try:
         data = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return ""
     return str(data.get(ENDED, "")) if isinstance(data, dict) else ""
 
@@ -71,26 +78,3 @@ def ended_reason(text: str) -> str:
 def is_lease_comment(comment: str) -> bool:
     """Whether a comment claims to be a lease's."""
     return comment.startswith('{"' + MARK + '":')
-
-
-def parse_comment(comment: str) -> JobComment:
-    """The request in a job's comment; LeaseError for anything that is not exactly one."""
-    try:
-        data = json.loads(comment)
-    except (ValueError, RecursionError):
-        raise LeaseError("the lease's comment is not JSON") from None
-    if not isinstance(data, dict) or data.pop(MARK, None) != 1:
-        raise LeaseError("the lease's comment is of another release")
-    given = data.get("clients")
-    if not isinstance(given, list) or not 1 <= len(given) <= MAX_CLIENTS:
-        raise LeaseError(f"the lease's comment names no client, or more than {MAX_CLIENTS} addresses")
-    try:
-        clients = tuple(str(ipaddress.IPv4Address(address)) for address in given)
-    except ValueError:
-        raise LeaseError("the lease's comment has a client that is not an IPv4 address") from None
-    mode: Literal["run", "hold"] = "hold" if _text(data, "mode", "run|hold") == "hold" else "run"
-    where: Literal["client", "server"] = "server" if _text(data, "where", "client|server|") == "server" else "client"
-    host = _text(data, "host", _NAME.pattern)
-    what = _text(data, "what", r"[A-Za-z0-9 ./x]{0,40}")
-    numbers = {key: _number(data, key, 10**9) for key in ("ttl_s", "memory_mib", "parts")}
-    return JobComment(clients, host, mode, what, **numbers, where=where)

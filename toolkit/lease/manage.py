@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError, slurm
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.job_comment import ended_text, parse_comment
+from toolkit.lease.job_comment import JobComment, ended_text
 from toolkit.lease.pool import is_lease, where_text
 from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob, duration_s, expand_hosts
 from toolkit.lease.text import clock
@@ -32,7 +32,7 @@ class Lease:
     def what(self) -> str:
         """What was asked for, as the request says."""
         try:
-            return parse_comment(self.jobs[0].comment).what
+            return JobComment.read(self.jobs[0].comment).what
         except LeaseError:
             return "?"
 
@@ -45,7 +45,7 @@ class Lease:
     def lost(self) -> int:
         """How many of its jobs Slurm has forgotten: they ended minutes ago, while others keep their GPUs."""
         try:
-            parts = parse_comment(self.jobs[0].comment).parts
+            parts = JobComment.read(self.jobs[0].comment).parts
         except LeaseError:
             return 0
         waiting = any(job.state == "PENDING" for job in self.jobs)  # those that wait are one job

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
-from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.job_comment import JobComment
 from toolkit.lease.pool_file import PoolFile
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
@@ -25,7 +25,7 @@ AGENT_MIB = 128
 def on_server(job: SlurmJob) -> bool:
     """Whether a lease's program runs on the server itself. False for a request that is none: its start says why."""
     try:
-        return parse_comment(job.comment).where == "server"
+        return JobComment.read(job.comment).where == "server"
     except LeaseError:
         return False
 

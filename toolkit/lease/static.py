@@ -32,7 +32,6 @@ from toolkit.lease.text import several
 from toolkit.lease.turns import turn
 
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
-MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 
 def choose(host: Host, count: int, shards: int, conf: ServerConf, given: Iterable[Instance]) -> list[Held]:

@@ -14,6 +14,9 @@ from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fields import Fields
 from toolkit.lease.job_comment import MAX_CLIENTS
 
+#: What its user ought to know.
+MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
+
 
 @dataclass(frozen=True)
 class StaticWish:
