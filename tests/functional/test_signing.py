@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign, signed_bundle
 from validation.model import VerdictDoc
+from validation.model.base import NAMESPACES
 from validation.model.load import ConfigError, load_json
 from validation.signing import MANIFEST, is_signed, ssh
 from validation.signing.manifest import compare, entries, make_manifest, parse_manifest, read_manifest
 from validation.signing.sign import check_data, sign_run
-from validation.signing.statement import NAMESPACES, WORDS, Statement, read_statement, signer
+from validation.signing.statement import WORDS, Statement, read_statement, signer
 from validation.signing.verify import verify
 
 pytestmark = NEEDS_SSH

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign
+from validation.model.base import NAMESPACES
 from validation.model.load import ConfigError
 from validation.report.customer import Customer
 from validation.report.documents import read_run
@@ -24,7 +25,7 @@ from validation.signing import ssh
 from validation.signing.certificate import TITLES, Certificate, certificate, certificate_html
 from validation.signing.pack import bundle_run
 from validation.signing.pdf_words import _Pdf, differences
-from validation.signing.statement import MOST, NAMESPACES, WORDS, Statement, certificate_names, read_statement
+from validation.signing.statement import MOST, WORDS, Statement, certificate_names, read_statement
 from validation.signing.verify import verify
 
 pytestmark = NEEDS_SSH

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from validation.base.project import ROOT
-from validation.judging.case import CONTAINERS
 from validation.parsers.asbuilt import NOT_APPLICABLE
+from validation.rules.virtual import CONTAINERS
 
 Host = Any
 """testinfra.host.Host, which has no types."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from validation.facts import NodeFacts, PciPort
-from validation.judging.case import CONTAINERS, Case
+from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.judging.hardware import unseen
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
 from validation.rules.gpus import nvlinks
+from validation.rules.virtual import CONTAINERS
 
 
 def judge_acs(case: Case, criterion: Criterion) -> list[Judgement]:

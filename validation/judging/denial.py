@@ -83,6 +83,18 @@ def _loss(denied: Denied, beside: Iterable[Denied]) -> Loss:
     return Loss(1 - left, words)
 
 
+def last_results(results: Iterable[Result]) -> dict[str, Result]:
+    """The result that stands for each measurement: its last one, for a run measures again what failed or could not
+    decide, and appends. A repeat that came to no end on a machine that was busy takes nothing from what was measured.
+    """
+    found: dict[str, Result] = {}
+    for result in results:
+        measured = result.measurement in found and found[result.measurement].status == "ok"
+        if result.status == "ok" or not (measured and loss_of([result]).disturbs):
+            found[result.measurement] = result
+    return found
+
+
 def explains(loss: Loss, judgement: Judgement) -> bool:
     """True where a judgement that is no pass may come from the loss alone.
 

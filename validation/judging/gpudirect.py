@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from validation.facts import NodeFacts
-from validation.judging.case import CONTAINERS, Case
+from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.judging.gpulib import gpus
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
+from validation.rules.virtual import CONTAINERS
 
 OLDEST = (5, 12)
 """The first kernel whose RDMA takes dma-bufs (Linux 5.12, ib_umem_dmabuf_get)."""

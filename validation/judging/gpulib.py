@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from validation.facts import NodeFacts
 from validation.facts.driver import forward
-from validation.judging.case import CONTAINERS, Case
+from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
+from validation.rules.virtual import CONTAINERS
 
 NEEDED = ("libcuda.so.1", "libnvidia-ml.so.1")
 """What every program that computes on GPUs, or looks at them, asks for."""

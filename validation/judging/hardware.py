@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from validation.base.counting import number_of
 from validation.facts import DISTANCES, NodeFacts, PciCard, Uplink
-from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
+from validation.rules.virtual import CONTAINERS
 
 
 def unseen(node: Node, facts: NodeFacts) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from validation.base.counting import number_of
 from validation.facts import NodeFacts
 from validation.judging.accepted import AcceptedRates
-from validation.judging.case import Case, constructed, make_case, rehearses, virtual_facts
+from validation.judging.case import Case, make_case
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.equals import slower
@@ -39,6 +39,7 @@ from validation.model.judgement import Judgements, others
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile
+from validation.rules.virtual import constructed, rehearses, virtual_facts
 from validation.rules.waiver import Waiver
 
 SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}

@@ -6,11 +6,12 @@ import re
 
 from validation.base.counting import number_of
 from validation.facts import NodeFacts, NvGpu
-from validation.judging.case import CONTAINERS, Case
+from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
 from validation.rules.gpus import NvLinks, nvlinks
+from validation.rules.virtual import CONTAINERS
 
 
 def judge_nvfabric(case: Case, criterion: Criterion) -> list[Judgement]:

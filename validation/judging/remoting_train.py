@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from validation.analysis.remote_model import JUDGED_FROM
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
@@ -23,10 +24,6 @@ from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_train import metric_of
 from validation.probes.shaped_link import link_of
 from validation.rules.criterion import Criterion
-
-JUDGED_FROM = 32
-"""The least batch of which the ratio is judged: smaller ones are shown by VMware's figures of 2019 to lose more (blog
-part 2), and are reported."""
 
 LEAST_COURSE = 0.98
 """A larger batch has at least so much of a smaller one's ratio. Less than that is a fall, if the interval of their

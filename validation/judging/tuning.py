@@ -9,11 +9,12 @@ from __future__ import annotations
 from validation.base.counting import number_of
 from validation.facts import NodeFacts, Tuning
 from validation.judging import tuning_table
-from validation.judging.case import CONTAINERS, Case
+from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.judging.hardware import missing
 from validation.model import Bound, Judgement, Node
 from validation.rules.criterion import Criterion
+from validation.rules.virtual import CONTAINERS
 
 
 def judge_tuning(case: Case, criterion: Criterion) -> list[Judgement]:

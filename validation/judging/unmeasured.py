@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from textwrap import shorten
 
-from validation.judging.case import CONTAINERS
 from validation.kinds import KINDS
 from validation.model import CriterionVerdict, Plan, ReasonCode, Topology, VerdictDoc
 from validation.model.judgement import others
 from validation.rules.criterion import Criterion
+from validation.rules.virtual import CONTAINERS
 
 LONGEST = 64
 """Characters of a criterion's title."""

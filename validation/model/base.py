@@ -15,6 +15,15 @@ Param = Scalar | tuple[str, ...]
 Origin = Literal["packaged", "site"]  # of a rule: from this package by its name, or from a file of the site
 VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
 SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION", "CONSTRUCTED EXAMPLE"]
+NAMESPACES: dict[SignOff, str] = {
+    "ACCEPTED": "elastic-ai-acceptance",
+    "REJECTED": "elastic-ai-rejection",
+    "INCOMPLETE": "elastic-ai-incomplete",
+    "REHEARSAL": "elastic-ai-rehearsal",
+    "INSPECTION": "elastic-ai-inspection",
+    "CONSTRUCTED EXAMPLE": "elastic-ai-constructed-example",
+}
+"""Sign-off -> the namespace of a signature under it, so that none of a rehearsal passes for one of an acceptance."""
 ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]
 ReasonCode = Literal[
     "within-bounds",  # pass

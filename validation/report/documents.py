@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from validation.judging.case import constructed, last_results, rehearses
+from validation.judging.denial import last_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.model.built import HowBuilt
 from validation.model.load import ConfigError
@@ -26,6 +26,7 @@ from validation.rules.fabric import Fabric
 from validation.rules.hashes import Rules, rules_of
 from validation.rules.profile import Profile
 from validation.rules.reference import Reference, packaged
+from validation.rules.virtual import constructed, rehearses
 from validation.run.names import CRITERIA, REFERENCE, RESULTS, VERDICT
 from validation.run.read import Run, read
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from validation.analysis.remote_model import WITHIN
+from validation.analysis.remote_model import JUDGED_FROM, WITHIN
 from validation.facts import RemoteTrainFacts
 from validation.judging.remoting_model import Explained, advice, explained
-from validation.judging.remoting_train import JUDGED_FROM
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.remote_training import ratio_chart

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from validation.judging.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
+from validation.model.base import NAMESPACES
 from validation.model.judgement import others
 from validation.report.brief import bandwidth, brief_context, one_way
 from validation.report.claims import annex, conformance_of, on_front
@@ -20,7 +21,6 @@ from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
 from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
-from validation.signing.statement import NAMESPACES
 
 _MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 10
 """How many page one names, so that it stays one page."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from validation.facts import NodeFacts, PciCard, PciLink
-from validation.judging.case import CONTAINERS
 from validation.model import Node, Result
 from validation.report import topology_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, many, number, plural
 from validation.report.svg.colour import ALARM, BLUE, INK, LINE, MUTED, PALE, PAPER, SOFT
 from validation.report.svg.drawing import DataTable, Figure, cross, frame, path, rect, short, text
+from validation.rules.virtual import CONTAINERS
 
 _MOST_KINDS = 6
 _MOST_CARDS = 20  # of a node; more are in the table only

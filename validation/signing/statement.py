@@ -13,17 +13,10 @@ from datetime import datetime, timezone
 
 from validation.base.visible import hidden, visible
 from validation.model import SignOff, VerdictDoc
+from validation.model.base import NAMESPACES
 from validation.model.load import ConfigError
 from validation.signing import MANIFEST, SIGNATURES
 
-NAMESPACES: dict[SignOff, str] = {
-    "ACCEPTED": "elastic-ai-acceptance",
-    "REJECTED": "elastic-ai-rejection",
-    "INCOMPLETE": "elastic-ai-incomplete",
-    "REHEARSAL": "elastic-ai-rehearsal",
-    "INSPECTION": "elastic-ai-inspection",
-    "CONSTRUCTED EXAMPLE": "elastic-ai-constructed-example",
-}
 WORDS: dict[SignOff, str] = {
     "ACCEPTED": "ACCEPTED. I sign this run as an acceptance of the system that it measured.",
     "REJECTED": "REJECTED. I sign this run as a rejection; it accepts nothing.",
