@@ -139,6 +139,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "_traffic_class: 'NCCL_IB_TC' in told",
         "take_device: 'NCCL_IB_GID_INDEX' not in told",
         "together: 'fault' in said",
+        "parse_wish: '--tty' in told",
         "asked: 'data' in request.words",
         ": list(ATTEMPTS).index('harm to a neighbour by a crash')",
     ),
