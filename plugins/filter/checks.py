@@ -16,6 +16,7 @@ CODE = {
         "address_owners",
         "preflight_table",
         "preflight_unread",
+        "preflight_image_mib",
     ),
     "stack": ("nic_list", "stack_data", "stack_effective", "stack_variables", "stack_faults", "stack_notes"),
 }

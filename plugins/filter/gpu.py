@@ -9,7 +9,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
-    "driver": ("driver_judged",),
+    "driver": ("driver_judged", "driver_missing"),
     "gpu": (
         "gpu_list",
         "nvswitch_list",
@@ -20,12 +20,12 @@ CODE = {
         "driver_health_faults",
         "cuda_generation_faults",
         "cuda_packages",
-        "peer_memory",
         "dcgm_cuda_majors_of",
         "dcgm_packages",
         "daemon_gpu_faults",
     ),
     "gpu_gate": ("driver_gate_faults", "dcgm_reported", "dcgm_gate_faults"),
+    "gpudirect": ("gpudirect_judged",),
 }
 
 

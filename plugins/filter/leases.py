@@ -16,6 +16,7 @@ CODE = {
         "lease_servers",
         "driver_opens_devices",
         "driver_unused",
+        "engine_refused",
     ),
 }
 

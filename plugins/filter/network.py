@@ -23,7 +23,7 @@ CODE = {
     ),
     "firewall": ("site_networks", "ufw_networks"),
     "nccl": ("nccl_reads", "fabric_libraries", "library_file"),
-    "ofed": ("rdma_devices", "ofed_reboot_reasons"),
+    "ofed": ("rdma_devices", "ofed_reboot_reasons", "ofed_judged"),
     "roce": ("ethernet_ports", "roce_policy", "roce_reading", "ports_to_set", "kept_ports"),
     "routing": ("port_routes",),
 }

@@ -19,6 +19,14 @@ CODE = {
         "training_digests",
         "training_pinned",
     ),
+    "training_role": (
+        "training_user",
+        "training_faults",
+        "training_wheels",
+        "training_wheel_key",
+        "training_pushed",
+        "training_principals",
+    ),
 }
 
 

@@ -90,3 +90,15 @@ def _stopped(node: Mapping[str, Any], plan: Mapping[str, Any]) -> bool:
     units = [node["units"][name] for name in _services(plan)]
     at_work = node["modules"]["nvidia"]["loaded"] and all(unit["enabled"] and unit["active"] for unit in units)
     return _runs(node, plan) and not at_work
+
+
+def driver_missing(node: Mapping[str, Any], what: str, waits: bool = False) -> list[str]:
+    """That `what` is so because the driver's kernel module is not at work here, and why; [] where it is.
+
+    waits: whether the driver waits for a reboot. Then it is loaded in another version than its libraries.
+    """
+    if node["in_container"]:
+        return [f"{what}, a container has no kernel modules of its own"]
+    if waits:
+        return [f"{what}, the driver waits for a reboot"]
+    return [] if node["modules"]["nvidia"]["loaded"] else [f"{what}, the driver's kernel module is not loaded"]

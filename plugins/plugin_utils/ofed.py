@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+#: The profile of DOCA that brings no kernel modules.
+USER_SPACE = "doca-ofed-userspace"
 
 
 def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -55,3 +58,40 @@ def ofed_reboot_reasons(seen: Mapping[str, Any]) -> list[str]:
     if not installed or loaded == installed or (of_ofed and installed.startswith(f"{loaded}.")):
         return []
     return [f"mlx5_core of {f'OFED {loaded}' if of_ofed else 'the kernel'} is loaded, of OFED {installed} installed"]
+
+
+def ofed_judged(
+    node: Mapping[str, Any],
+    *,
+    provider: str,
+    profile: str,
+    soft_roce: bool,
+    soft_roce_ports: Sequence[str],
+    opensm: bool,
+    guids: Sequence[str],
+) -> dict[str, Any]:
+    """What is wanted of RDMA on a node as it is: soft_roce, units, units_off and not_applicable.
+
+    soft_roce: whether it works there; units_off: those of `units` that do not start at boot. guids: of the InfiniBand
+    ports that a subnet manager serves.
+    """
+    works = bool(node["modules_loadable"] and node["modules"]["rdma_rxe"]["available"])
+    drivers = provider == "doca" and profile != USER_SPACE
+    units = ["openibd.service"] if drivers and not node["in_container"] else []
+    units += [f"elastic-ai-opensm@{guid}.service" for guid in guids]
+    units += [f"elastic-ai-rxe@{port}.service" for port in soft_roce_ports] if works else []
+    starting = {name for name, unit in node["units"].items() if unit["enabled"]}
+    starting |= {name for name in (path.rsplit("/", 1)[-1] for path in node["files"]) if name not in node["units"]}
+    left_out = []
+    if node["in_container"]:
+        left_out.append("RDMA kernel modules: a container uses those of its host")
+    elif not node["modules_loadable"]:
+        left_out.append(f"RDMA kernel modules: none of the running kernel {node['kernel']} can be loaded")
+    if soft_roce and not works:
+        left_out.append("soft-RoCE: this node cannot load rdma_rxe")
+    if opensm and not guids:
+        left_out.append("subnet manager: no InfiniBand port on this node")
+    if drivers and node["in_container"]:
+        left_out.append("drivers of DOCA-OFED: its user space alone is of use in a container")
+    off = [unit for unit in units if unit not in starting]
+    return {"soft_roce": works, "units": units, "units_off": off, "not_applicable": left_out}

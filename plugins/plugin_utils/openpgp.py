@@ -9,7 +9,8 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleFilterError
@@ -152,3 +153,8 @@ def openpgp_trusted(texts: Mapping[str, str], declared: Mapping[str, str | Seque
 def openpgp_armour(text: str | bytes) -> str:
     """All keys of a file, armoured; for binary files that have to pass through templates."""
     return _armour(_bytes(text), [key.fingerprint for key in _keys(_bytes(text))])
+
+
+def openpgp_files(paths: Iterable[str]) -> dict[str, str]:
+    """Key files by the name of their repository: that of the file without its ending."""
+    return {PurePosixPath(path).stem: path for path in paths}

@@ -388,3 +388,13 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         )
     own = device_notes(observed, wanted) + tuned_notes(observed) + claim_notes(observed, wanted)
     return notes + own + foreign_notes(observed, wanted)
+
+
+def preflight_image_mib(room: Mapping[str, Any], *, comes: bool, makes: bool, pulls: bool) -> int:
+    """Room in MiB that a training image for GPUs takes on a node, 0 where none comes.
+
+    room: `head` of the one that makes and keeps it, `node` of those that pull it.
+    """
+    if not comes:
+        return 0
+    return int(room["head"]) if makes else int(room["node"]) if pulls else 0

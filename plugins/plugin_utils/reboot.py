@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -41,3 +41,27 @@ def unit_names(listing: str) -> set[str]:
 def units_lost(before: str, after: str) -> list[str]:
     """Units that the first listing has and the second has not."""
     return sorted(unit_names(before) - unit_names(after))
+
+
+def reboot_faults(node: Mapping[str, Any], after: Mapping[str, Any], units: Mapping[str, str]) -> list[str]:
+    """What is not as it was before a reboot: units, the kernel, reasons for another.
+
+    node, after: readings of node_state around the reboot. units: what systemctl listed as active, active_now, failed
+    and failed_now.
+    """
+    return [
+        *(f"{unit} was active before and is not" for unit in units_lost(units["active"], units["active_now"])),
+        *(f"{unit} has failed" for unit in units_lost(units["failed_now"], units["failed"])),
+        *kernel_lost(node, after),
+        *(f"{reason} (still there)" for reason in reboot_reasons(after)),
+    ]
+
+
+def reboot_account(waiting: Sequence[str], rebooted: Sequence[str], batch: Sequence[str], name: str) -> str:
+    """Which of the nodes that wait were rebooted, which are in this batch with this one, and which were not touched."""
+    now = sorted({*batch, name})
+    rest = [node for node in dict.fromkeys(waiting) if node not in {*rebooted, *now}]
+    return (
+        f"Rebooted and verified: {', '.join(rebooted) or 'none'}. In this batch: {', '.join(now)}. "
+        f"Not touched: {', '.join(rest) or 'none'}."
+    )

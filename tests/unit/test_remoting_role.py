@@ -9,6 +9,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 
 from tests.support.node_modules import ROOT
+from tests.support.role_values import role_values
 
 PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
 UNIT = "elastic-ai-mps.service"
@@ -23,23 +24,31 @@ def role(name_of: str, which: str = "remoting_server", **given: Any) -> Any:
     return Templar(loader, variables | given).template(trust_as_template("{{ " + name_of + " }}"))
 
 
-@pytest.mark.parametrize(
-    ("given", "program", "started"),
-    [
-        ({"remoting_server_enforcement": "mps"}, True, True),
-        ({"remoting_server_enforcement": "mps"}, False, False),
-        ({"remoting_server_enforcement": "mps", "remoting_server_mps_daemon": False}, True, False),
+def test_the_mps_daemon_runs_where_parts_are_held_by_it() -> None:
+    mps: dict[str, Any] = {"remoting_server_enforcement": "mps"}
+    expected = [
+        (mps, True, True),
+        (mps, False, False),
+        ({**mps, "remoting_server_mps_daemon": False}, True, False),
         ({"remoting_server_enforcement": "mig"}, True, False),
         ({}, True, False),
-    ],
-)
-def test_the_mps_daemon_runs_where_parts_are_held_by_it(given: dict[str, Any], program: bool, started: bool) -> None:
-    seen = {"files": {PROGRAM: {}} if program else {}}
-    more: dict[str, Any] = {"remoting_server_mps_seen": seen, "remoting_server_found": {"problem": ""}, **given}
-    assert (UNIT in role("__remoting_server_units", **more)) is started
-    missing = role("__remoting_server_not_applicable", **more)
-    wanted = given.get("remoting_server_enforcement") == "mps" and given.get("remoting_server_mps_daemon", True)
-    assert any("no MPS daemon" in words for words in missing) is (wanted and not program)
+    ]
+    cases = [
+        {
+            "role_path": str(ROOT / "roles/remoting_server"),
+            "inventory_hostname": "gpu1",
+            "remoting_server_mps_seen": {"files": {PROGRAM: {}} if program else {}},
+            "remoting_server_found": {"problem": ""},
+            **given,
+        }
+        for given, program, _ in expected
+    ]
+    names = ["__remoting_server_units", "__remoting_server_not_applicable"]
+    for (given, program, started), values in zip(expected, role_values("remoting_server", names, cases), strict=True):
+        assert (UNIT in values["__remoting_server_units"]) is started
+        wanted = given.get("remoting_server_enforcement") == "mps" and given.get("remoting_server_mps_daemon", True)
+        missing = values["__remoting_server_not_applicable"]
+        assert any("no MPS daemon" in words for words in missing) is (wanted and not program)
 
 
 def test_a_teardown_stops_the_mps_daemon_whatever_holds_parts_then() -> None:

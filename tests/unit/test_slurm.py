@@ -10,10 +10,11 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from jinja2 import Environment
 
-from tests.support.node_modules import ROOT, load_filters
+from tests.support.node_modules import ROOT, load, load_filters
 from tests.support.package_indices import unrecorded
 
 slurm = SimpleNamespace(**load_filters("slurm"), **load_filters("slurm_cores"))
+code = load("plugins/plugin_utils/slurm.py")
 
 
 def node(name: str, count: int = 4, kind: str = "v100", **more: Any) -> dict[str, Any]:
@@ -26,23 +27,26 @@ def node(name: str, count: int = 4, kind: str = "v100", **more: Any) -> dict[str
 def test_data_of_mariadb_are_of_others_where_somebody_else_has_a_database() -> None:
     """An installation may make `test`, as on EL; in a teardown it kept all of MariaDB's data on the node."""
     own = [f"/var/lib/mysql/{name}/db.opt" for name in ("mysql", "sys", "performance_schema", "slurm_acct_db", "test")]
-    assert slurm.other_databases([*own, "/etc/slurm", "/var/lib/mysql"], "slurm_acct_db") == []
+    assert code.other_databases([*own, "/etc/slurm", "/var/lib/mysql"], "slurm_acct_db") == []
     for theirs in ("/var/lib/mysql/shop/db.opt", "/var/lib/mysql/test/orders.frm"):
-        assert slurm.other_databases([*own, theirs], "slurm_acct_db") == [theirs.split("/")[4]]
-    assert slurm.other_databases(own, "another") == ["slurm_acct_db"]
+        assert code.other_databases([*own, theirs], "slurm_acct_db") == [theirs.split("/")[4]]
+    assert code.other_databases(own, "another") == ["slurm_acct_db"]
 
 
 def test_a_teardown_keeps_the_folders_of_a_slurm_that_was_taken_over() -> None:
     """With its slurm.conf, whose original was put back just before."""
     ours = {"original": False, "package": "", "sha256": ""}
     files = {"/etc/slurm/gres.conf": ours, "/etc/munge/munge.key": {**ours, "original": True}}
-    assert slurm.slurm_taken_over("") == slurm.slurm_taken_over(json.dumps({"files": files})) == []
+    assert code.slurm_taken_over("") == code.slurm_taken_over(json.dumps({"files": files})) == []
     of_a_package = {**files, "/etc/slurm/slurm.conf": {**ours, "original": True, "package": "slurm"}}
-    assert slurm.slurm_taken_over(json.dumps({"files": of_a_package})) == [], "it comes and goes with EPEL's package"
+    assert code.slurm_taken_over(json.dumps({"files": of_a_package})) == [], "it comes and goes with EPEL's package"
     theirs = {**files, "/etc/slurm/slurm.conf": {**ours, "original": True}}
-    assert slurm.slurm_taken_over(json.dumps({"files": theirs})) == ["/etc/slurm/slurm.conf"]
-    tasks = (ROOT / "roles/slurm/tasks/absent.yml").read_text(encoding="utf-8")
-    assert "reject('search', '/slurm$' if slurm_found.contents[__slurm_files_ledger]" in tasks
+    assert code.slurm_taken_over(json.dumps({"files": theirs})) == ["/etc/slurm/slurm.conf"]
+    ledgers = {"packages": "/l/packages.json", "files": "/l/files.json"}
+    contents = {"/l/packages.json": "{}", "/l/files.json": json.dumps({"files": theirs})}
+    node = {"files": ["/etc/slurm", "/var/log/slurm"], "contents": contents}
+    gone = load("plugins/plugin_utils/slurm_node.py").slurm_data_left
+    assert gone(node, node["files"], ledgers, "slurm_acct_db") == []
 
 
 @pytest.mark.parametrize(("system", "goes"), [("debian12", True), ("el9", False), ("unknown", False)])
