@@ -9,6 +9,8 @@ from typing import Any
 
 from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
+from toolkit.report_request import refuse_of_one_run
+from toolkit.working import working
 from validation.base.errors import ToolkitError
 from validation.base.files import replace
 from validation.run.names import VERDICT
@@ -19,6 +21,7 @@ from validation.trend.metrics import metrics_text
 
 FORMATS = ("html", "pdf", "json")
 """Of the formats of a report, those that a trend has."""
+OVERDUE_HOURS = 192
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,32 @@ class Metrics:
 
     path: Path
     overdue_s: float
+
+
+@dataclass(frozen=True)
+class TrendRequest:
+    """The options of `toolkit trend` as they were given."""
+
+    names: tuple[str, ...]
+    formats: tuple[str, ...]
+    out: Path | None
+    metrics: Path | None
+    overdue_hours: int | None
+    runs_dir: Path
+
+    def checked(self) -> Metrics | None:
+        """The metrics that are asked for. UsageFault for options that do not go together."""
+        refuse_of_one_run(self.formats, FORMATS, "a trend")
+        if self.overdue_hours is not None and self.metrics is None:
+            raise UsageFault("--overdue-hours is for the alert in --metrics FILE; give that too")
+        return None if self.metrics is None else Metrics(self.metrics, 3600.0 * (self.overdue_hours or OVERDUE_HOURS))
+
+    def make(self) -> Made:
+        """The trend, written."""
+        metrics = self.checked()
+        folders = [rundir.find(self.runs_dir, name) for name in self.names]
+        with working("reading the runs"):
+            return make(folders, self.formats, self.out, self.runs_dir, metrics)
 
 
 def make(

@@ -14,7 +14,8 @@ import pytest
 from tests.unit.test_answer_forms import leaves
 from toolkit import completion
 from toolkit.cli import cli
-from toolkit.commands.formats import FORMATS, NONE
+from toolkit.commands.formats import NONE
+from toolkit.report_request import FORMATS
 from validation.plan.suites import SUITES
 from validation.rules.catalogue import load_criteria
 from validation.rules.fabric import fabric_names

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.report_fixture import make_run
 from toolkit import trends
 from toolkit.cli import cli
-from toolkit.commands.trend import OVERDUE_HOURS
 from toolkit.exits import Exit
+from toolkit.trends import OVERDUE_HOURS
 from validation.trend.metrics import HELP, MOST_DRIFTS, metrics_text
 
 ROOT = Path(__file__).parents[2]

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from toolkit.errors import or_nearest
+from toolkit.report_request import FORMATS
 
-FORMATS = ("html", "pdf", "json", "junit", "prom")
 NONE = "none"
 
 F = TypeVar("F", bound=Callable[..., Any])

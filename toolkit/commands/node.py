@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,20 +53,11 @@ def joins(command: Callable[..., None]) -> Callable[..., None]:
     """The argument and options of both ways in, which the command gets as one Newcomer."""
 
     @functools.wraps(command)
-    def asked(
-        *,
-        name: str,
-        inventory: Path,
-        accepted: str | None,
-        peers: str | None,
-        key: Path | None,
-        who: str | None,
-        runs_dir: Path,
-        **rest: Any,
-    ) -> None:
-        if (key is None) != (who is None):
+    def asked(**given: Any) -> None:
+        own = {one.name: given.pop(one.name) for one in fields(Newcomer)}
+        if (own["key"] is None) != (own["who"] is None):
             raise UsageFault("--key and --as belong together: who signs, and with what")
-        command(Newcomer(name, inventory, runs_dir, accepted, _names(peers), key, who), **rest)
+        command(Newcomer(**{**own, "peers": _names(own["peers"])}), **given)
 
     for option in (runs_dir_option, json_option, *reversed(key_options), inventory_option, click.argument("name")):
         asked = option(asked)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from toolkit import answers, rundir
+from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.formats import FORMATS, format_option
+from toolkit.commands.formats import format_option
 from toolkit.commands.options import json_option, runs_dir_option
-from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
-from toolkit.working import working
-
-OVERDUE_HOURS = 192
+from toolkit.report_request import by_name
 
 
 @command(epilog=epilogue("trend"))
@@ -40,15 +38,7 @@ OVERDUE_HOURS = 192
 )
 @json_option
 @runs_dir_option
-def trend(
-    names: tuple[str, ...],
-    formats: tuple[str, ...],
-    out: Path | None,
-    metrics: Path | None,
-    overdue_hours: int | None,
-    as_json: bool,
-    runs_dir: Path,
-) -> None:
+def trend(as_json: bool, **given: Any) -> None:
     """Show how the figures of a site change over time.
 
     Writes a page with charts of these runs, or of all runs of the newest run's site and fabric.
@@ -65,17 +55,10 @@ def trend(
     toolkit trend --format html --metrics /var/lib/prometheus/node-exporter/elastic_ai_site.prom
     toolkit trend --format html --json | jq '.drifts[] | select(.worse) | [.criterion, .subject, .change]'
     """
-    from toolkit import trends  # only here: templates are slow to load
+    from toolkit.trends import TrendRequest  # only here: templates are slow to load
 
-    without = [name for name in formats if name not in trends.FORMATS]
-    if without and formats != FORMATS:
-        raise UsageFault(f"{', '.join(without)}: is of one run; a trend is {', '.join(trends.FORMATS)}")
-    if overdue_hours is not None and metrics is None:
-        raise UsageFault("--overdue-hours is for the alert in --metrics FILE; give that too")
-    wanted = None if metrics is None else trends.Metrics(metrics, 3600.0 * (overdue_hours or OVERDUE_HOURS))
-    runs = [rundir.find(runs_dir, name) for name in names]
-    with working("reading the runs"):
-        made = trends.make(runs, formats, out, runs_dir, wanted)
+    request = TrendRequest(**given)
+    made = request.make()
     for why in made.left_out.values():
         click.echo(why, err=True)
     if as_json:
@@ -84,6 +67,6 @@ def trend(
         click.echo(made.text, err=True)
         for path in made.paths.values():
             click.echo(str(path))
-    if made.left_out and formats != FORMATS:
+    if made.left_out and by_name(request.formats):
         raise SystemExit(Exit.USAGE)
     raise SystemExit(Exit(made.trend.exit_code))
