@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "code.h"
 #include "grid.h"
+#include "memory.h"
 #include "queue.h"
 
 #include <stdio.h>

@@ -2,7 +2,9 @@
 #define _GNU_SOURCE
 #include "code.h"
 #include "grid.h"
+#include "memory.h"
 #include "queue.h"
+#include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>

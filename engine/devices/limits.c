@@ -1,6 +1,7 @@
 /* Limits of a context: what they take of the device is accounted for, and kernels have no use for it. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "limits.h"
+
 #include "grid.h"
 
 /* CUlimit: stack of a thread, printf's buffer, heap, as drivers begin with. */

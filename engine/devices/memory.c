@@ -2,13 +2,15 @@
  * which takes one for its own faults as on a real device, and no copy reaches anything but device memory. From the first
  * module on the memory is at its device addresses, for that is what kernels use. */
 #define _GNU_SOURCE
-#include "../shared/pinned.h"
-#include "queue.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "queue.h"
+#include "stream.h"
 
 #define HUGE ((size_t)2 << 20)
 #define SPOILT_FROM 4096 /* bytes: what programs tell each other in small copies stays right */
@@ -174,10 +176,6 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     *total_bytes = total;
     *free_bytes = used < total ? total - used : 0;
     return CUDA_SUCCESS;
-}
-
-CUresult pinned_ready(void) {
-    return current_check();
 }
 
 /* What is described to be wrong with a GPU's copies. -1: no GPU. */

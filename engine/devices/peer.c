@@ -1,7 +1,7 @@
 /* Peer access between emulated devices. Which reach each other directly the description says (`peer_group`); a copy
  * between two devices is the same copy of host memory either way, so this changes what CUDA says and not how fast it is. */
 #define _GNU_SOURCE
-#include "cuda.h"
+#include "current.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 

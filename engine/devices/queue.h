@@ -3,7 +3,7 @@
 #ifndef ELASTIC_AI_QUEUE_H
 #define ELASTIC_AI_QUEUE_H
 
-#include "cuda.h"
+#include "current.h"
 
 struct lane; /* a stream's work, in order; numbered by tickets */
 

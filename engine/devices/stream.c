@@ -1,8 +1,10 @@
 /* Streams and events of emulated devices. */
 #define _GNU_SOURCE
-#include "queue.h"
+#include "stream.h"
 
 #include <stdlib.h>
+
+#include "queue.h"
 
 #define DISABLE_TIMING CU_EVENT_DISABLE_TIMING
 

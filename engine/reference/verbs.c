@@ -46,12 +46,7 @@ static int error_of(enum ibv_wc_status status) {
     }
 }
 
-int verbs_post_receive(struct verbs *v) {
-    struct ibv_recv_wr order = {0}, *bad; /* the bytes go into the ring; only the word comes this way */
-    return ibv_post_recv(v->qp, &order, &bad);
-}
-
-static void post(struct verbs *v, uint64_t kind, size_t at, uint32_t bytes, uint32_t word) {
+static void post_write(struct verbs *v, uint64_t kind, size_t at, uint32_t bytes, uint32_t word) {
     struct ibv_sge part = {.addr = (uintptr_t)v->out + at, .length = bytes, .lkey = v->out_mr->lkey};
     struct ibv_send_wr order = {.wr_id = kind, .sg_list = &part, .num_sge = bytes ? 1 : 0,
                                 .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = htonl(word),
@@ -71,7 +66,7 @@ static void give_credit(struct verbs *v) {
     if (v->failed || v->posted == SLOTS + CREDITS) return; /* the next completion comes here again */
     v->told = v->taken;
     v->untold = 0;
-    post(v, 0, 0, 0, CREDIT | (uint32_t)bytes);
+    post_write(v, 0, 0, 0, CREDIT | (uint32_t)bytes);
 }
 
 static bool ends_full(const struct ends *e) {
@@ -138,9 +133,9 @@ static int ended(int fd) {
 static bool device_lost(struct verbs *v) {
     struct ibv_async_event event;
     if (verbs_library.get_async_event(v->context, &event)) return true;
-    bool lost = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_CQ_ERR;
+    bool gone = event.event_type == IBV_EVENT_DEVICE_FATAL || event.event_type == IBV_EVENT_CQ_ERR;
     verbs_library.ack_async_event(&event);
-    return lost;
+    return gone;
 }
 
 /* Sleeps until the device or TCP has something. Called, and returns, with the lock held. */
@@ -264,7 +259,7 @@ int verbs_write(struct verbs *v, struct iovec *parts, size_t count) {
         pthread_mutex_lock(&v->lock);
         v->sent += step;
         v->out_ends.at[v->out_ends.next++ % SLOTS] = v->sent;
-        post(v, DATA, at, (uint32_t)step, (uint32_t)step);
+        post_write(v, DATA, at, (uint32_t)step, (uint32_t)step);
         pthread_mutex_unlock(&v->lock);
         left -= step;
     }
@@ -274,5 +269,23 @@ int verbs_write(struct verbs *v, struct iovec *parts, size_t count) {
 void verbs_patience(struct verbs *v, int ms) {
     v->patience_ms = ms;
 }
+
+#else /* without libibverbs' header */
+
+#include <errno.h>
+
+int verbs_read(struct verbs *v, void *to, size_t least, size_t most, size_t *got) {
+    (void)v, (void)to, (void)least, (void)most, (void)got;
+    errno = ENOTSUP;
+    return -1;
+}
+
+int verbs_write(struct verbs *v, struct iovec *parts, size_t count) {
+    (void)v, (void)parts, (void)count;
+    errno = ENOTSUP;
+    return -1;
+}
+
+void verbs_patience(struct verbs *v, int ms) { (void)v, (void)ms; }
 
 #endif

@@ -2,8 +2,6 @@
 #ifndef ELASTIC_AI_VERBS_INSIDE_H
 #define ELASTIC_AI_VERBS_INSIDE_H
 
-#include "verbs.h"
-
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdbool.h>

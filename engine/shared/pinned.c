@@ -22,6 +22,16 @@ struct range {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
+static CUresult (*allowed)(void);
+
+void pinned_allow(CUresult (*ready)(void)) {
+    __atomic_store_n(&allowed, ready, __ATOMIC_RELEASE);
+}
+
+static CUresult check(void) {
+    CUresult (*ready)(void) = __atomic_load_n(&allowed, __ATOMIC_ACQUIRE);
+    return ready ? ready() : CUDA_ERROR_NOT_INITIALIZED;
+}
 
 /* The first range that has a byte of these. Called with the lock. */
 static struct range *overlapping(uintptr_t at, size_t bytes) {
@@ -59,7 +69,7 @@ static bool take_out(const void *pointer, bool allocated) {
 
 CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
     if (!pointer || !bytes || flags & ~ALLOC_FLAGS) return CUDA_ERROR_INVALID_VALUE;
-    TRY(pinned_ready());
+    TRY(check());
     void *made;
     if (posix_memalign(&made, 4096, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult status = add(made, bytes, flags, true);
@@ -81,7 +91,7 @@ CUresult cuMemFreeHost(void *pointer) {
 CUresult cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned flags) {
     if (!pointer || !bytes || bytes > SIZE_MAX - (uintptr_t)pointer) return CUDA_ERROR_INVALID_VALUE;
     if (flags & ~(REGISTER_FLAGS | REGISTER_IOMEMORY)) return CUDA_ERROR_INVALID_VALUE;
-    TRY(pinned_ready());
+    TRY(check());
     return flags & REGISTER_IOMEMORY ? CUDA_ERROR_NOT_SUPPORTED : add(pointer, bytes, flags, false);
 }
 

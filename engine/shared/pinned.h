@@ -1,9 +1,10 @@
-/* What pinned.c needs of the library that it is part of. */
+/* Host memory that a program pins. */
 #ifndef ELASTIC_AI_PINNED_H
 #define ELASTIC_AI_PINNED_H
 
 #include "cu.h"
 
-CUresult pinned_ready(void); /* whether host memory may be asked for now */
+/* The library that this is part of says whether host memory may be asked for now; until then it may not. */
+void pinned_allow(CUresult (*ready)(void));
 
 #endif

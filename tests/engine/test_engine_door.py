@@ -120,10 +120,10 @@ def test_a_driver_that_starts_slowly_is_waited_for(tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     slow.mkdir()
     first = "    int all = 0, count = config_read(gpus, &all);"
-    text = (build.SOURCES / "devices/cuda.c").read_text().replace(first, f"    sleep(8);\n{first}")
+    text = (build.SOURCES / "devices/seen.c").read_text().replace(first, f"    sleep(8);\n{first}")
     assert "sleep(8)" in text
-    (slow / "cuda.c").write_text(f"#include <unistd.h>\n{text}")
-    sources = [str(slow / "cuda.c"), *(str(build.SOURCES / s) for s in build.DRIVER if s != "devices/cuda.c")]
+    (slow / "seen.c").write_text(f"#include <unistd.h>\n{text}")
+    sources = [str(slow / "seen.c"), *(str(build.SOURCES / s) for s in build.DRIVER if s != "devices/seen.c")]
     flags = [*build.FLAGS, "-shared", f"-I{build.SOURCES / 'devices'}", '-DRUNS_NO_KERNELS="x"']
     subprocess.run(["gcc", *flags, "-o", str(slow / "libcuda.so.1"), *sources], check=True)
     with server(tmp_path, LD_LIBRARY_PATH=str(slow)) as a, server(tmp_path / "b", LD_LIBRARY_PATH=str(slow)) as b:

@@ -108,7 +108,7 @@ def test_wrong_data_are_found(tmp_path: Path):
 
 
 def test_sources_compile_without_warnings():
-    for source in sorted(build.SOURCES.glob("*/*.c")):
+    for source in sorted(build.SOURCES.rglob("*.c")):
         options = ["-Werror", '-DENGINE_RELEASE="x"', '-DRUNS_NO_KERNELS="x"', *build.emulated_flags()]
         options += ["-c", "-o", "/dev/null"]
         done = subprocess.run(["gcc", *build.FLAGS[:-2], *options, str(source)], capture_output=True, text=True)

@@ -15,7 +15,7 @@ from tests.support.lease_lab import json_in, run_as, shell, until
 ATTEMPTS = Path(__file__).parents[2] / "validation" / "probes" / "remoting_attempts.py"
 DEVICE = f"python3 -c {shlex.quote(ATTEMPTS.read_text('utf-8'))} device"
 SRUN = "srun --quiet -n1 --mpi=none --chdir=/"
-#: emulated libcuda where its file cannot be opened (engine/devices/cuda.c): CUDA_ERROR_OPERATING_SYSTEM
+#: emulated libcuda where its file cannot be opened (engine/devices/seen.c): CUDA_ERROR_OPERATING_SYSTEM
 CLOSED = 304
 #: All GPUs of the lab have one file, which opens to whoever has one of them natively.
 DEVICES = "/dev/shm/elastic-ai-devices"

@@ -35,23 +35,27 @@ FLAGS = (
 SANITIZERS = (
     "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
+#: What client and server of the reference engine are both made with.
+WIRE = tuple(f"reference/{n}.c" for n in ("wire", "link", "lanes", "verbs", "verbs_port"))
 SERVER = (
-    *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
-    *(f"reference/{n}.c" for n in ("ops", "copy", "code", "launch", "handles", "driver", "environment", "wire")),
-    *(f"reference/{n}.c" for n in ("link", "verbs", "verbs_port", "lanes", "join", "striped")),
+    *(f"reference/server/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
+    *(f"reference/server/{n}.c" for n in ("ops", "copy", "staging", "striped", "code", "launch", "handles", "driver")),
+    *(f"reference/server/{n}.c" for n in ("environment", "join")),
+    *WIRE,
     "shared/image.c",
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
-    *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
-    *(f"reference/{n}.c" for n in ("pointers", "more", "modules", "jit", "kernels")),
-    *(f"reference/{n}.c" for n in ("transport", "link", "verbs", "verbs_port", "lanes", "joining")),
+    *(f"reference/client/{n}.c" for n in ("start", "connect", "connections", "reach", "say", "transport", "joining")),
+    *(f"reference/client/{n}.c" for n in ("rpc", "batch", "lanes_copy", "current", "pointers", "device", "context")),
+    *(f"reference/client/{n}.c" for n in ("memory", "stream", "more", "modules", "jit", "kernels")),
+    *WIRE,
     "shared/image.c",
     *SHARED,
 )
 DRIVER = (
-    *(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")),
-    *(f"devices/{n}.c" for n in ("image", "code", "launch", "grid", "queue", "limits")),
+    *(f"devices/{n}.c" for n in ("seen", "current", "device", "context", "memory", "peer", "stream", "config")),
+    *(f"devices/{n}.c" for n in ("state", "image", "code", "launch", "grid", "queue", "limits")),
     *SHARED,
 )
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
@@ -121,11 +125,12 @@ def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
     parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, host_modules.FLAGS, emulated_flags()]
     digest = hashlib.sha256(repr(parts).encode())
-    paths = {path for kind in ("c", "h", "cu", "ptx") for path in SOURCES.glob(f"*/*.{kind}")}
+    paths = [path for kind in ("c", "h", "cu", "ptx") for path in SOURCES.rglob(f"*.{kind}")]
+    named = {path.relative_to(SOURCES).as_posix(): path for path in paths}
     for source in host_modules.sources():
-        paths |= {source, source.with_suffix(".ptx")}
-    for path in sorted(paths, key=lambda path: (path.parent.name, path.name)):
-        digest.update(f"{path.parent.name}/{path.name}".encode() + b"\0" + path.read_bytes() + b"\0")
+        named |= {path.name: path for path in (source, source.with_suffix(".ptx"))}
+    for name, path in sorted(named.items()):
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
