@@ -16,7 +16,7 @@ import pytest
 
 from toolkit.engine import build
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import LeasedGpu, Server, Start, lupine, refuse_open
+from toolkit.lease.engines import EngineStart, LeasedGpu, Server, lupine, refuse_open
 from toolkit.lease.engines.lupine import _frame
 
 pytestmark = [
@@ -193,7 +193,7 @@ def test_a_server_that_answers_without_a_token_is_not_used(made: Path) -> None:
 
 def test_no_server_is_started_without_a_gate(made: Path, tmp_path: Path) -> None:
     device = LeasedGpu(0, "GPU-0", "H200", 143771, 5040, 5040)
-    start = Start(made, "r", "10.0.0.1", 21000, Path("/p"), Path("/run/t"), ("10.0.0.2",), (device,))
+    start = EngineStart(made, "r", "10.0.0.1", 21000, Path("/p"), Path("/run/t"), ("10.0.0.2",), (device,))
     environment = dict(lupine.command(start).environment)
     assert environment["LUPINE_CHECKPOINT_LIBRARY"] == str(made / "lib-server/libelastic-ai-gate.so")
     assert (environment["ELASTIC_AI_TOKEN_FILE"], environment["LUPINE_LOG_LEVEL"]) == ("/run/t", "error")

@@ -19,7 +19,7 @@ import pytest
 
 from tests.functional.test_lease_agent import Running, Start, start
 from tests.support.lease_lab import until
-from toolkit.lease import sync
+from toolkit.lease import folder_copies
 
 __all__ = ["start"]
 
@@ -357,7 +357,7 @@ def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Run
 
     for place in places.values():
         place.mkdir()
-    both = sync.Copies(synced, {node: partial(there, node) for node in ends}, dict(os.environ))
+    both = folder_copies.Copies(synced, {node: partial(there, node) for node in ends}, dict(os.environ))
     both.send()
     for node, place in places.items():
         (copy,) = place.iterdir()

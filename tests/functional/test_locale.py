@@ -107,7 +107,7 @@ NO_WORDS_ARE_READ = {
     "toolkit/lease/images.py": "rm: nothing is read",
     "toolkit/lease/manage.py": "this toolkit",
     "toolkit/lease/mig.py": "nothing is read",
-    "toolkit/lease/sync.py": "nothing is read",
+    "toolkit/lease/folder_copies.py": "nothing is read",
     "toolkit/lease/unit.py": "the unit's own words are shown",
     "toolkit/narrowing.py": "this toolkit",
     "toolkit/node/head.py": "ssh; the command itself begins with env LC_ALL=C",

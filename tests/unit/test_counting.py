@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.lease.text import several
+from toolkit.lease.display import several
 from validation.base.counting import be, number_of, were
 
 ROOT = Path(__file__).resolve().parents[2]

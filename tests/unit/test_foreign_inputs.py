@@ -10,7 +10,7 @@ from tests.support import gpu_tools_documents as made
 from tests.support.node_modules import load
 from tests.support.tool_documents import doc, values
 from toolkit.lease.pool import gpus_of
-from toolkit.lease.pool_file import PoolFile
+from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Held, parse_nodes
 from validation.facts import GpuToolsFacts
@@ -52,7 +52,10 @@ def test_jobs_with_parts_by_mps_hold_them() -> None:
     jobs = parse_jobs(text("mps-job.json").encode())
     assert [job.held for job in jobs] == [(Held("gpu1", 0, 50, 100),), (Held("gpu1", 0, 25, 100),)]
     [node] = parse_nodes(text("gres-names-that-end-in-gpu.txt"))
-    assert [gpu.free for gpu in gpus_of([node], jobs, PoolFile())] == [0, 1]  # whole GPUs alone are given out there
+    assert [gpu.free for gpu in gpus_of([node], jobs, PoolDescription())] == [
+        0,
+        1,
+    ]  # whole GPUs alone are given out there
 
 
 def test_repairs_that_wait_are_named_with_their_gpu() -> None:

@@ -22,7 +22,7 @@ from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish
-from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
+from toolkit.lease.pool_file import PoolDescription, PoolServer, ServerGpu
 from toolkit.lease.slurm_text import Complaint, JobState, SlurmError, SlurmJob, parse_nodes
 from toolkit.lease.submission import JobGpus, Submission
 from toolkit.lease.wire import WORDS, EndCode, Ending
@@ -34,7 +34,7 @@ ENDPOINT = lease_forms.endpoint(job="43", address="10.0.0.1", engine="x", releas
 
 
 def submission(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> Submission:
-    return ask.submission_of(request, NODES, NODES, pool.gpus_of(NODES, jobs or [], PoolFile()), CLIENTS)
+    return ask.submission_of(request, NODES, NODES, pool.gpus_of(NODES, jobs or [], PoolDescription()), CLIENTS)
 
 
 def gres(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> list[str]:
@@ -56,7 +56,7 @@ def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
 
 def test_the_job_says_what_was_asked_for_and_from_where() -> None:
     request = LeaseRequest(1, GpuPart(20, 140), ("gpu2",), "v100", 90, "hold")
-    asked = ask.submission_of(request, NODES[1:], NODES, pool.gpus_of(NODES, [], PoolFile()), CLIENTS)
+    asked = ask.submission_of(request, NODES[1:], NODES, pool.gpus_of(NODES, [], PoolDescription()), CLIENTS)
     comment = asked.comment
     assert (comment.mode, comment.what, comment.ttl_s, comment.clients) == ("hold", "1/7 GPU", 90, CLIENTS)
     assert (comment.parts, asked.jobs) == (1, 1)
@@ -344,11 +344,11 @@ def test_a_job_asks_for_the_host_memory_that_its_devices_need_on_any_of_the_serv
     host = FakeHost(folder=tmp_path)
     half, whole = LeaseRequest(2, GpuPart(70, 140)), LeaseRequest(2, GpuPart(140, 140))
     with pytest.raises(LeaseError, match="no remoting engine"):
-        ask.host_mib(host, half, NODES, PoolFile())
+        ask.host_mib(host, half, NODES, PoolDescription())
     host.serve()
     gpu = ServerGpu(0, memory_mib=256, emulated=True)
     others = PoolServer(gpus=(replace(gpu, emulated=False),), memory_mib=600)
-    servers = PoolFile({"gpu1": PoolServer(gpus=(gpu,)), "gpu2": others})
+    servers = PoolDescription({"gpu1": PoolServer(gpus=(gpu,)), "gpu2": others})
     assert [ask.host_mib(host, half, nodes, servers) for nodes in (NODES, NODES[:1], NODES[1:])] == [640, 640, 600]
     assert ask.host_mib(host, whole, NODES, servers) == 512 + 256
     assert {"--mem=640", "--gres=shard:70"} <= set(submission(replace(half, host_mib=640)).options())
@@ -357,7 +357,7 @@ def test_a_job_asks_for_the_host_memory_that_its_devices_need_on_any_of_the_serv
 
 def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> None:
     told = {"gpu1": PoolServer("10.78.1.13"), "gpu2": PoolServer("10.79.1.14"), "gpu3": PoolServer()}
-    servers = PoolFile(told)
+    servers = PoolDescription(told)
     nodes = NODES + parse_nodes(node_text("gpu3"))
     host = FakeHost()
     with pytest.raises(LeaseError, match=r"no route to 10\.78\.1\.13, 10\.79\.1\.14"):
@@ -368,11 +368,11 @@ def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> Non
     assert ask.clients_for(host, nodes, servers) == ("10.78.1.12", "10.79.1.12")
     assert ask.clients_for(host, nodes[1:], servers) == ("10.79.1.12",)
     with pytest.raises(LeaseError, match=r"has no record .* run site\.yml"):
-        ask.clients_for(host, nodes, PoolFile({"gpu3": PoolServer()}))
+        ask.clients_for(host, nodes, PoolDescription({"gpu3": PoolServer()}))
     many = {f"gpu{i}": PoolServer(f"10.0.{i}.1") for i in range(9)}
     host.network.routes |= {f"10.0.{i}.1": f"10.0.{i}.2" for i in range(9)}
     with pytest.raises(LeaseError, match="from 9 addresses; name some servers by -l"):
-        ask.clients_for(host, parse_nodes("".join(map(node_text, many))), PoolFile(many))
+        ask.clients_for(host, parse_nodes("".join(map(node_text, many))), PoolDescription(many))
     assert [network.source_address(a) for a in ("127.0.0.1", "300.1.1.1")] == ["127.0.0.1", ""]
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import (
-    Gpus,
+    EngineGpus,
+    EngineStart,
     LeasedGpu,
     Server,
-    Start,
     installed,
     load,
     lupine,
@@ -23,13 +23,13 @@ from toolkit.lease.engines import (
 )
 
 
-def start(shards: int = 140, mps: bool = False, devices: int = 1) -> Start:
+def start(shards: int = 140, mps: bool = False, devices: int = 1) -> EngineStart:
     limit = None if shards == 140 else 32768 * shards // 140
     given = tuple(
         LeasedGpu(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit, context_bytes=300 << 20)
         for i in range(devices)
     )
-    return Start(
+    return EngineStart(
         Path("/e"),
         "r1",
         "10.0.0.1",
@@ -104,13 +104,13 @@ def test_clients(tmp_path: Path) -> None:
 def test_bitfusion_is_asked_in_its_own_words() -> None:
     elsewhere = run_elsewhere("bitfusion")
     assert run_elsewhere("reference") is run_elsewhere("lupine") is None
-    assert elsewhere(["python", "x.py"], Gpus(2, Fraction(1, 2))) == [
+    assert elsewhere(["python", "x.py"], EngineGpus(2, Fraction(1, 2))) == [
         "bitfusion", "run", "-n", "2", "-p", "0.5", "--", "python", "x.py",
     ]  # fmt: skip
-    asked = elsewhere(["a"], Gpus(1, memory_mib=4096, servers=("10.0.0.1",)))
+    asked = elsewhere(["a"], EngineGpus(1, memory_mib=4096, servers=("10.0.0.1",)))
     assert asked[4:-2] == ["-m", "4096", "-l", "10.0.0.1:56001"]
     with pytest.raises(LeaseError, match="host or host:port"):
-        elsewhere(["a"], Gpus(1, servers=("a b",)))
+        elsewhere(["a"], EngineGpus(1, servers=("a b",)))
 
 
 def test_engines_that_are_not_there(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from toolkit.lease.job_comment import JobComment
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.native_records import NativeRecord, folder_of, read_records
-from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu, parse_pool, read_pool
+from toolkit.lease.pool_file import PoolDescription, PoolServer, ServerGpu, parse_pool, read_pool
 from toolkit.lease.run_request import RunRequest
 from toolkit.lease.static_forms import (
     StaticGrant,
@@ -206,7 +206,7 @@ def test_a_file_that_is_no_text_or_another_leases_is_refused(tmp_path: Path) -> 
 
 def test_what_a_pool_is_known_as_is_read_at_one_place_whatever_release_wrote_it(tmp_path: Path) -> None:
     """Of servers that the last run did not reach the file keeps what an earlier one found."""
-    assert read_pool(tmp_path / "pool.json") == PoolFile()
+    assert read_pool(tmp_path / "pool.json") == PoolDescription()
     gpu = {"index": 0, "uuid": "GPU-0", "name": "V100", "memory_mib": 256, "emulated": True, "mig": None, "more": 1}
     told = {"servers": {"gpu1": {"gpus": [gpu], "address": "10.0.0.1", "memory_mib": "600"}, "gpu2": {"problem": "no"}},
             "native_jobs": ["research"]}  # fmt: skip

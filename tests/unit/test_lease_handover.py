@@ -13,14 +13,14 @@ import yaml
 
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, gone, handover, hooks, instance, native, processes, static, sweep
+from toolkit.lease import LeaseError, handover, hooks, instance, leftovers, native, processes, static, sweep
 from toolkit.lease.instance_record import Instance
+from toolkit.lease.lease_locks import Busy, turn
 from toolkit.lease.native_records import read_records
 from toolkit.lease.openers import Opener
 from toolkit.lease.processes import Process
 from toolkit.lease.sockets import Occupant
 from toolkit.lease.static_forms import StaticWish
-from toolkit.lease.turns import Busy, turn
 from toolkit.lease.unit import UnitFailed
 
 ALICE, BOB = os.getuid() or 12_345, 12_346
@@ -85,7 +85,7 @@ def test_a_number_of_a_lease_that_another_process_has_now_is_not_the_leases(
 ) -> None:
     starts = iter(["100", "200"])
     monkeypatch.setattr(instance, "started", lambda _pid: next(starts))
-    monkeypatch.setattr(gone, "started", lambda _pid: next(starts))
+    monkeypatch.setattr(leftovers, "started", lambda _pid: next(starts))
     instance.start(host, jobs_of(said())[0], host.serve())
     host.gpus.users = {"GPU-3": [999_999]}
     assert instance.end_instance(host, "41") == []

@@ -15,7 +15,7 @@ import pytest
 from tests.support import lease_forms
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, gone, hooks, instance, static, sweep, unit, wire
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, hooks, instance, leftovers, static, sweep, unit, wire
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -162,7 +162,7 @@ def test_the_end_is_verified(host: FakeHost, conf: ServerConf) -> None:
         "elastic-ai-lease@41.service is still active",
         "process 999999 still has memory on GPU-2",
     ]
-    assert host.clock.now > gone.GONE_S
+    assert host.clock.now > leftovers.GONE_S
     assert (host.run_dir / "41").exists()  # so that the sweep comes back to it
     host.gpus.broken = LeaseError("no driver")
     assert "cannot check that GPU memory is free: no driver" in instance.end_instance(host, "41")[-1]

@@ -13,7 +13,7 @@ from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import JobComment
 from toolkit.lease.lease_request import LeaseRequest
 from toolkit.lease.pool import gpus_of, where_text
-from toolkit.lease.pool_file import PoolFile, PoolServer, ServerGpu
+from toolkit.lease.pool_file import PoolDescription, PoolServer, ServerGpu
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Held, expand_hosts, parse_gres, parse_nodes
 from toolkit.lease.submission import JobGpus, Submission
@@ -227,7 +227,7 @@ def test_nodes_and_what_is_free() -> None:
     ]
     assert [n.serves for n in nodes] == [True, False]
     jobs = jobs_of(slurm_job() + slurm_job(43, name="train", comment=None, gres="gpu:v100:1(IDX:0)"))
-    gpus = gpus_of(nodes, jobs, PoolFile({"gpu1": PoolServer(gpus=(ServerGpu(2, "Emulated V100", 256),))}))
+    gpus = gpus_of(nodes, jobs, PoolDescription({"gpu1": PoolServer(gpus=(ServerGpu(2, "Emulated V100", 256),))}))
     assert [(g.index, g.free) for g in gpus if g.node == "gpu1"] == [(0, 0), (1, 140), (2, 70), (3, 140)]
     assert gpus[2].uses[0].is_lease
     assert not gpus[0].uses[0].is_lease
@@ -237,7 +237,7 @@ def test_nodes_and_what_is_free() -> None:
 
 def test_an_ended_job_holds_nothing() -> None:
     ended = jobs_of(slurm_job(state="COMPLETED"))
-    assert [g.free for g in gpus_of(parse_nodes(node_text()), ended, PoolFile())] == [140] * 4
+    assert [g.free for g in gpus_of(parse_nodes(node_text()), ended, PoolDescription())] == [140] * 4
 
 
 def test_host_lists() -> None:

@@ -6,8 +6,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from toolkit.lease.display import clock, until
 from toolkit.lease.slurm import said
-from toolkit.lease.text import clock, until
 
 
 @pytest.mark.parametrize(

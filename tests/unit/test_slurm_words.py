@@ -14,7 +14,7 @@ import pytest
 from tests.support.lease_texts import FORMS, OBJECTS, answer, jobs_of, node_text, slurm_job
 from toolkit.lease import LeaseError
 from toolkit.lease.pool import gpus_of
-from toolkit.lease.pool_file import PoolFile
+from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_lists import duration_s, expand_hosts, gres_list, takes_work, tres
 from toolkit.lease.slurm_text import Held, parse_gres, parse_nodes
@@ -86,7 +86,9 @@ def test_resources_that_cannot_be_read_are_named_and_never_none(gres: str) -> No
     [node] = parse_nodes(node_text(gres=gres))
     assert "are unknown here" in node.problem
     assert node.gpus == 4  # by what Slurm counts (CfgTRES)
-    assert [(gpu.free, "unknown here" in gpu.state) for gpu in gpus_of([node], [], PoolFile())] == [(0, True)] * 4
+    assert [(gpu.free, "unknown here" in gpu.state) for gpu in gpus_of([node], [], PoolDescription())] == [
+        (0, True)
+    ] * 4
     line = " ".join(node_text(gres=gres).split())
     assert [one["gpus"] for one in pool_use.nodes([line])] == [4]
     assert ("elastic_ai_pool_gpus", {"node": "gpu1", "class": "gpu"}, 4) in METRICS.nodes([line], 0)
@@ -103,7 +105,7 @@ def test_what_an_administrator_wrote_is_none_of_slurms_words() -> None:
 
 def test_gpus_of_a_mixed_node_have_their_own_class() -> None:
     nodes = parse_nodes(node_text(gres="gpu:1g.10gb:2(S:0),gpu:h100:1(S:1)"))
-    assert [gpu.gpu_class for gpu in gpus_of(nodes, [], PoolFile())] == ["1g.10gb", "1g.10gb", "h100"]
+    assert [gpu.gpu_class for gpu in gpus_of(nodes, [], PoolDescription())] == ["1g.10gb", "1g.10gb", "h100"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_what_cannot_be_told_is_a_problem_and_frees_no_gpu(detail: str) -> None:
     [job] = jobs_of(slurm_job(7, name="j", comment="", gres=detail))
     assert job.held == ()
     assert job.problem
-    gpus = gpus_of(parse_nodes(node_text()), [job], PoolFile())
+    gpus = gpus_of(parse_nodes(node_text()), [job], PoolDescription())
     assert [gpu.free for gpu in gpus] == [0, 0, 0, 0]
     assert all("what job 7 has here is not known" in gpu.state for gpu in gpus)
 
@@ -158,9 +160,9 @@ def test_what_cannot_be_told_is_a_problem_and_frees_no_gpu(detail: str) -> None:
 def test_parts_by_mps_are_parts_of_the_pools_gpus() -> None:
     nodes = parse_nodes(node_text(gres="gpu:v100:2,shard:280"))
     [half] = jobs_of(slurm_job(7, name="j", comment="", gres="mps:50(50/100,0/100)"))
-    assert [gpu.free for gpu in gpus_of(nodes, [half], PoolFile())] == [70, 140]
+    assert [gpu.free for gpu in gpus_of(nodes, [half], PoolDescription())] == [70, 140]
     whole = parse_nodes(node_text(gres="gpu:v100:2").replace(",gres/shard=560", ""))
-    assert [gpu.free for gpu in gpus_of(whole, [half], PoolFile())] == [0, 1]
+    assert [gpu.free for gpu in gpus_of(whole, [half], PoolDescription())] == [0, 1]
 
 
 @pytest.mark.parametrize("counted", ["cpu=1,gres/gpu=2", "cpu=1,gres/gpu:a100=2", "cpu=1,gres/mps=50"])

@@ -12,12 +12,12 @@ from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.lease_shared import head_options, on_head
 from toolkit.lease import Exit, LeaseError, pool
+from toolkit.lease.display import EMULATED, clock, several, table
 from toolkit.lease.fraction import share_text
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.pool_file import read_pool
 from toolkit.lease.reservations import calendar, parse_reservations
 from toolkit.lease.slurm import said
-from toolkit.lease.text import EMULATED, clock, several, table
 
 DAYS, MOST_DAYS = 7, 366
 TITLES = ("SERVER", "GPU", "CLASS", "MODEL", "MEMORY", "FREE", "IN USE")

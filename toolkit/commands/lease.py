@@ -25,12 +25,12 @@ from toolkit.commands.lease_shared import (
 )
 from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
+from toolkit.lease.display import clock, table, until
 from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.manage import Lease
 from toolkit.lease.static_forms import StaticLease
-from toolkit.lease.text import clock, table, until
 
 
 @group(epilog=epilogue("lease"))

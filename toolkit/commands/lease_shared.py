@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import click
 
 from toolkit.lease import LeaseError, durations
-from toolkit.lease.text import several
+from toolkit.lease.display import several
 from toolkit.loudness import progress
 from validation.base import noise
 

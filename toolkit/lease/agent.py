@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkit.lease import LeaseError, wire
-from toolkit.lease.bounded import Bounded
+from toolkit.lease.bounded_lines import Bounded
 from toolkit.lease.engines import load
 from toolkit.lease.instance_record import Instance
 from toolkit.lease.sockets import listeners

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from toolkit.errors import or_nearest
 from toolkit.lease import SHARDS_PER_GPU, Exit, LeaseError
+from toolkit.lease.display import several
 from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.engines import installed, load
@@ -20,11 +21,10 @@ from toolkit.lease.job_comment import MAX_CLIENTS
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Mode, Where
 from toolkit.lease.on_server import servers_for
 from toolkit.lease.pool import PoolGpu, gpus_of, shards_per_gpu
-from toolkit.lease.pool_file import PoolFile, read_pool
+from toolkit.lease.pool_file import PoolDescription, read_pool
 from toolkit.lease.slurm import AGAIN_PAUSE_S
 from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmError
 from toolkit.lease.submission import Submission, jobs_of
-from toolkit.lease.text import several
 from toolkit.lease.waiting import HeldBack, StartedInPart, wait
 from validation.base.counting import number_of
 
@@ -73,7 +73,7 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
         )
 
 
-def clients_for(host: Host, nodes: Sequence[PoolNode], pool_file: PoolFile) -> tuple[str, ...]:
+def clients_for(host: Host, nodes: Sequence[PoolNode], pool_file: PoolDescription) -> tuple[str, ...]:
     """The addresses from which this machine reaches these servers: they alone are admitted. LeaseError where it reaches
     none."""
     told = [pool_file.server(node.name).address for node in nodes]
@@ -89,7 +89,7 @@ def clients_for(host: Host, nodes: Sequence[PoolNode], pool_file: PoolFile) -> t
     return found
 
 
-def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], pool_file: PoolFile) -> int:
+def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], pool_file: PoolDescription) -> int:
     """Host memory that each device of the request needs on these servers: the most of them, because any of them may
     serve it; for a program on the server its share of the smallest. LeaseError where an engine is needed and none is
     installed here."""

@@ -197,7 +197,7 @@ def gpu_words(devices: Sequence[LeasedGpu], dev: Path = DEV) -> tuple[list[str],
 
 
 @dataclass(frozen=True)
-class Made:
+class ContainerParts:
     """What root has made for a container. image: its identity. mount: where the folder is mounted, and its name; None
     for /, which is the image's. file: with its variables. limits: docker's options that hold it to its lease (module
     container_limits)."""
@@ -209,7 +209,7 @@ class Made:
 
 
 def command(
-    instance: Instance, wish: ContainerWish, user: pwd.struct_passwd, made: Made
+    instance: Instance, wish: ContainerWish, user: pwd.struct_passwd, parts: ContainerParts
 ) -> tuple[list[str], dict[str, str]]:
     """docker's command line, and variables that the GPUs need; the program's are in a file: others may see command
     lines, and what is in docker's own environment would be obeyed by it, as root."""
@@ -219,9 +219,9 @@ def command(
     words += ["--interactive", *(["--tty"] if wish.tty else [])]
     words += [f"--user={user.pw_uid}:{user.pw_gid}", *(f"--group-add={group}" for group in groups)]
     words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--restart=no"]
-    words += made.limits
-    words += [f"--volume={made.mount[0]}:{made.mount[1]}", f"--workdir={made.mount[1]}"] if made.mount else []
-    return [*words, *gpus, f"--env-file={made.file}", made.image, *wish.program], variables
+    words += parts.limits
+    words += [f"--volume={parts.mount[0]}:{parts.mount[1]}", f"--workdir={parts.mount[1]}"] if parts.mount else []
+    return [*words, *gpus, f"--env-file={parts.file}", parts.image, *wish.program], variables
 
 
 def _mount(handle: int, place: Path) -> None:
@@ -310,7 +310,7 @@ def run(host: Host, wish: ContainerWish, caller: int) -> int:
         with starting(host, job):
             (host.run_dir / job / MARK).touch(mode=0o400)
             limits, cache = container_limits.words(instance, docker)
-            words, variables = command(instance, wish, user, Made(image, mount, file, limits))
+            words, variables = command(instance, wish, user, ContainerParts(image, mount, file, limits))
             if mount is not None:
                 _mount(handle, place)
             container = _create(words, file, {**cache, **told, **variables})

@@ -85,7 +85,7 @@ class ImageNames:
 
 
 def parse_names(text: str, what: str) -> ImageNames:
-    """Unreadable where it is none. what: for the error."""
+    """DamagedDocument where it is none. what: for the error."""
     fields = Fields.of(text.strip(), what)
     names = ImageNames(
         identity=fields.text("identity", _WORD),

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import RUN_DIR, Exit, LeaseError
+from toolkit.lease.display import several
 from toolkit.lease.engines import LeasedGpu, Server, installed, refuse_open
-from toolkit.lease.fields import Fields, Unreadable
+from toolkit.lease.fields import DamagedDocument, Fields
 from toolkit.lease.host import Host
 from toolkit.lease.instance_record import ENDPOINT, Instance
 from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob
-from toolkit.lease.text import several
 
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.
 APPEARS_S = 45
@@ -84,7 +84,7 @@ class LeaseEndpoint:
 
     @classmethod
     def read(cls, fields: Fields) -> LeaseEndpoint:
-        """As it stands in a document; Unreadable where it is none."""
+        """As it stands in a document; DamagedDocument where it is none."""
         found = cls(
             lease=fields.number("lease"),
             job=fields.text("job", r"s?[0-9]{1,10}"),
@@ -136,7 +136,7 @@ class NoEndpoint:
 
     @classmethod
     def read(cls, fields: Fields) -> NoEndpoint:
-        """As it stands in a document; Unreadable where it is none."""
+        """As it stands in a document; DamagedDocument where it is none."""
         found = cls(fields.text("error", r"(?s:.*)"), fields.text("node"), fields.flag("again"))
         fields.end()
         return found
@@ -174,7 +174,7 @@ def parse(text: str, what: str = "the server's endpoint file") -> LeaseEndpoint:
         if not fields.has("error"):
             return LeaseEndpoint.read(fields)
         refused = NoEndpoint.read(fields)
-    except Unreadable as fault:
+    except DamagedDocument as fault:
         raise LeaseError(f"the server's endpoint cannot be read: {fault}") from None
     kind = NotStarted if refused.again else LeaseError
     raise kind(f"{refused.node}: {refused.error}", Exit.RETRY)

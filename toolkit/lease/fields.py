@@ -22,7 +22,7 @@ PLAIN = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
 PATH = r"/[^\x00-\x1f\x7f\ud800-\udfff]*"
 
 
-class Unreadable(LeaseError):
+class DamagedDocument(LeaseError):
     """A document that is damaged, or of another release."""
 
 
@@ -42,21 +42,21 @@ class Fields:
     for. what: for the error."""
 
     def __init__(self, data: object, what: str) -> None:
-        """Unreadable where the data is no object."""
+        """DamagedDocument where the data is no object."""
         self.what = what
         if not isinstance(data, dict):
-            raise Unreadable(f"{what} is no JSON object")
+            raise DamagedDocument(f"{what} is no JSON object")
         self._left: dict[str, Any] = dict(data)
 
     @classmethod
     def of(cls, text: str, what: str) -> Fields:
         """Of a document."""
         if len(text) > MOST_BYTES:
-            raise Unreadable(f"{what} is larger than {MOST_BYTES} bytes")
+            raise DamagedDocument(f"{what} is larger than {MOST_BYTES} bytes")
         try:
             data = json.loads(text, object_pairs_hook=_once, parse_constant=_constant)
         except (ValueError, RecursionError) as fault:
-            raise Unreadable(f"{what} is not JSON: {str(fault)[:80]}") from None
+            raise DamagedDocument(f"{what} is not JSON: {str(fault)[:80]}") from None
         return cls(data, what)
 
     @classmethod
@@ -68,14 +68,14 @@ class Fields:
         except FileNotFoundError:
             raise
         except OSError as fault:
-            raise Unreadable(f"{path}: {fault.strerror}") from None
+            raise DamagedDocument(f"{path}: {fault.strerror}") from None
         except UnicodeDecodeError:
-            raise Unreadable(f"{path} is not JSON: no UTF-8") from None
+            raise DamagedDocument(f"{path} is not JSON: no UTF-8") from None
         return cls.of(text, str(path))
 
     def refuse(self, key: str, why: str) -> NoReturn:
-        """Unreadable for a field."""
-        raise Unreadable(f"{self.what}: {key} {why}; it is damaged, or another release of the toolkit wrote it")
+        """DamagedDocument for a field."""
+        raise DamagedDocument(f"{self.what}: {key} {why}; it is damaged, or another release of the toolkit wrote it")
 
     def _take(self, key: str) -> Any:
         if key not in self._left:
@@ -178,7 +178,7 @@ class Fields:
         return [Fields(value, f"{self.what}: {key}[{place}]") for place, value in enumerate(self._list(key))]
 
     def end(self) -> None:
-        """Unreadable where there is more."""
+        """DamagedDocument where there is more."""
         for key in self._left:
             self.refuse(_shown(key), "is unknown")
 

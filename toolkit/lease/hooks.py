@@ -21,12 +21,12 @@ from toolkit.lease.instance_record import ENDING, ENDPOINT, is_static
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.journal import tell, tell_all
 from toolkit.lease.lease_job import LeaseJob
+from toolkit.lease.lease_locks import locked, turn
 from toolkit.lease.native_records import read_records
 from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, index_list
-from toolkit.lease.turns import locked, turn
 from toolkit.lease.unit import PROGRAMS
 
 

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from toolkit.lease import LeaseError
-from toolkit.lease.fields import Fields, Unreadable
+from toolkit.lease.fields import DamagedDocument, Fields
 from toolkit.lease.host import Host
 from toolkit.lease.instance import known, write_deadline
 from toolkit.lease.instance_record import DEADLINE, Instance
-from toolkit.lease.turns import locked
+from toolkit.lease.lease_locks import locked
 from toolkit.lease.wire import Deadline, EndCode, parse_deadline
 
 FILE = "idle"
@@ -48,7 +48,7 @@ def _read(folder: Path, now: float) -> Idle:
     try:
         fields = Fields.in_file(folder / FILE)
         return Idle(fields.seconds("since"), fields.seconds("cpu_s"), fields.flag("told"))
-    except (FileNotFoundError, Unreadable):
+    except (FileNotFoundError, DamagedDocument):
         return Idle(now)
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError
 from toolkit.lease.container_forms import HELPER, ImageNames, parse_names
-from toolkit.lease.fields import Unreadable
+from toolkit.lease.fields import DamagedDocument
 from toolkit.lease.host import Host
 from toolkit.lease.slurm import said
 
@@ -42,7 +42,7 @@ def _ask(host: Host, node: str, image: str) -> tuple[ImageNames | None, str]:
     if done.returncode == 0:
         try:
             return parse_names(done.stdout, f"what {node} says of the image"), ""
-        except Unreadable as fault:
+        except DamagedDocument as fault:
             return None, f"{fault}; run site.yml"
     return None, said(done) if done.returncode == NO_IMAGE else ""
 

@@ -13,13 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from toolkit.lease import JOB_NAME, LeaseError, age, mig
+from toolkit.lease import JOB_NAME, LeaseError, ages, mig
 from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint
 from toolkit.lease.engines import Installed, LeasedGpu, installed, load, refuse_transport
 from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
-from toolkit.lease.gone import kept_uids, verify_gone
 from toolkit.lease.host import Host
 from toolkit.lease.instance_record import (
     DEADLINE,
@@ -36,6 +35,8 @@ from toolkit.lease.instance_record import (
 from toolkit.lease.job_comment import JobComment, is_lease_comment
 from toolkit.lease.journal import tell_all
 from toolkit.lease.lease_job import LeaseJob
+from toolkit.lease.lease_locks import locked
+from toolkit.lease.leftovers import kept_uids, verify_gone
 from toolkit.lease.native_records import read_records
 from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
@@ -44,7 +45,6 @@ from toolkit.lease.ports import free_ports, taken_back
 from toolkit.lease.processes import started
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
-from toolkit.lease.turns import locked
 from toolkit.lease.unit import UnitFailed
 from toolkit.lease.wire import Deadline, EndCode
 from validation.base.counting import number_of
@@ -248,7 +248,7 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
 def _make(host: Host, folder: Path) -> None:
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     folder.chmod(0o711)
-    age.born(host, folder)
+    ages.born(host, folder)
 
 
 def refuse(host: Host, job: LeaseJob, conf: ServerConf, why: str, again: bool = False) -> NoReturn:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import LeasedGpu, Start
-from toolkit.lease.fields import PATH, PLAIN, Fields, Unreadable
+from toolkit.lease.engines import EngineStart, LeasedGpu
+from toolkit.lease.fields import PATH, PLAIN, DamagedDocument, Fields
 
 #: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
@@ -98,9 +98,9 @@ class Instance:
         """Which GPUs of the server it has."""
         return {device.index for device in self.devices}
 
-    def start(self, port_file: Path, token_file: Path) -> Start:
+    def start(self, port_file: Path, token_file: Path) -> EngineStart:
         """What the engine's adapter is asked for."""
-        return Start(
+        return EngineStart(
             engine_dir=self.engine_dir,
             release=self.release,
             address=self.address,
@@ -115,19 +115,19 @@ class Instance:
 
     @classmethod
     def parse(cls, text: str, what: str = INSTANCE) -> Instance:
-        """The instance that `text` is; Unreadable where it is none. what: for the error."""
+        """The instance that `text` is; DamagedDocument where it is none. what: for the error."""
         return _read(Fields.of(text, what))
 
     @classmethod
     def read(cls, folder: Path) -> Instance | None:
-        """The instance of a lease's folder; None where it never started. Unreadable where the file is damaged, of
+        """The instance of a lease's folder; None where it never started. DamagedDocument where the file is damaged, of
         another release or of another lease."""
         try:
             found = _read(Fields.in_file(folder / INSTANCE))
         except FileNotFoundError:
             return None
         if found.job != folder.name:
-            raise Unreadable(f"{folder / INSTANCE} is that of job {found.job}")
+            raise DamagedDocument(f"{folder / INSTANCE} is that of job {found.job}")
         return found
 
     def text(self) -> str:
@@ -218,7 +218,7 @@ def read_instances(run_dir: Path) -> Instances:
     for folder in (path for path in run_dir.glob("*") if path.is_dir()):
         try:
             found = Instance.read(folder)
-        except Unreadable as fault:
+        except DamagedDocument as fault:
             lost[folder.name] = str(fault)
             continue
         if found is None:

@@ -39,8 +39,8 @@ class JobComment:
 
     @classmethod
     def read(cls, text: str) -> JobComment:
-        """The request in a job's comment; Unreadable for anything that is not exactly one. Of an older client it has no
-        parts and no where."""
+        """The request in a job's comment; DamagedDocument for anything that is not exactly one. Of an older client it
+        has no parts and no where."""
         fields = Fields.of(text, "the lease's comment")
         if fields.number(MARK) != 1:
             fields.refuse(MARK, "is none that is known here")

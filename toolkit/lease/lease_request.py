@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from toolkit.lease import LeaseError
+from toolkit.lease.display import several
 from toolkit.lease.fraction import GpuPart, parse_part
-from toolkit.lease.text import several
 
 Mode = Literal["run", "hold"]
 Where = Literal["client", "server"]

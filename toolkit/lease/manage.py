@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.lease import LeaseError, slurm
+from toolkit.lease.display import clock
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import JobComment, ended_text
 from toolkit.lease.pool import is_lease, where_text
 from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob, duration_s, expand_hosts
-from toolkit.lease.text import clock
 from toolkit.lease.wire import WORDS, EndCode
 
 EXTEND = Path("/usr/lib/elastic-ai/lease/bin/extend")

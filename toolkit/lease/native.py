@@ -17,10 +17,10 @@ from contextlib import suppress
 
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance import known as instances_of
+from toolkit.lease.lease_locks import locked
 from toolkit.lease.native_records import NativeRecord, folder_of, paths, read_records
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
-from toolkit.lease.turns import locked
 
 
 def refusal(job: SlurmJob, conf: ServerConf) -> str:

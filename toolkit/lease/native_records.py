@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolkit.lease import LeaseError
-from toolkit.lease.fields import PATH, Fields, Unreadable
+from toolkit.lease.fields import PATH, DamagedDocument, Fields
 from toolkit.lease.host import Host
 
 
@@ -28,7 +28,7 @@ class NativeRecord:
 
     @classmethod
     def read(cls, path: Path) -> NativeRecord:
-        """The record in a file; FileNotFoundError where there is none, Unreadable where it is damaged."""
+        """The record in a file; FileNotFoundError where there is none, DamagedDocument where it is damaged."""
         fields = Fields.in_file(path)
         record = cls(
             uid=fields.number("uid", most=0xFFFFFFFE),
@@ -84,6 +84,6 @@ def read_records(host: Host) -> NativeRecords:
             by_job[job] = NativeRecord.read(path)
         except FileNotFoundError:
             continue  # its job has ended meanwhile
-        except Unreadable as fault:
+        except DamagedDocument as fault:
             lost[job] = str(fault)
     return NativeRecords(by_job, lost)

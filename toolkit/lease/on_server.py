@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.job_comment import JobComment
-from toolkit.lease.pool_file import PoolFile
+from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
 from validation.base.counting import number_of
@@ -83,7 +83,7 @@ def notes_on_devices(devices: Sequence[LeasedGpu], conf: ServerConf, account: st
     )
 
 
-def part_refusal(pool_file: PoolFile, count: int, memory: int | None) -> str:
+def part_refusal(pool_file: PoolDescription, count: int, memory: int | None) -> str:
     """Why no server can hold a program on it to a part, as far as this machine was told; "" where one may, and decides
     for itself."""
     if memory is not None:

@@ -130,4 +130,4 @@ def command_by_engine(host: Host, request: RunRequest) -> list[str] | None:
     wish = request.wish
     share = Fraction(parse_part(wish.part).shards, SHARDS_PER_GPU) if wish.part else None
     named = tuple(wish.servers.split(",")) if wish.servers else ()
-    return by_engine(request.program, engines.Gpus(wish.count, share, wish.memory_mib, named))
+    return by_engine(request.program, engines.EngineGpus(wish.count, share, wish.memory_mib, named))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from toolkit.lease import JOB_NAME, SHARDS_PER_GPU
 from toolkit.lease.fraction import share_text
 from toolkit.lease.job_comment import is_lease_comment
-from toolkit.lease.pool_file import PoolFile, ServerGpu
+from toolkit.lease.pool_file import PoolDescription, ServerGpu
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 
 
@@ -55,7 +55,7 @@ def is_lease(job: SlurmJob) -> bool:
     return job.name == JOB_NAME and is_lease_comment(job.comment)
 
 
-def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], pool_file: PoolFile) -> list[PoolGpu]:
+def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], pool_file: PoolDescription) -> list[PoolGpu]:
     """Every GPU of the pool in the order of servers and indices."""
     uses: dict[tuple[str, int], list[Use]] = {}
     sizes = {node.name: shards_per_gpu(node) or 1 for node in nodes}

@@ -40,7 +40,7 @@ class PoolServer:
 
 
 @dataclass(frozen=True)
-class PoolFile:
+class PoolDescription:
     """native_jobs: whose programs may run on the servers themselves, as far as this machine was told: everybody's on
     whole GPUs, nobody's, or those of some classes of users."""
 
@@ -52,23 +52,23 @@ class PoolFile:
         return self.servers.get(name, PoolServer())
 
 
-def read_pool(path: Path) -> PoolFile:
+def read_pool(path: Path) -> PoolDescription:
     """The file; an empty pool where this machine was not told. LeaseError where it is damaged."""
     try:
         text = path.read_text()
     except FileNotFoundError:
-        return PoolFile()
+        return PoolDescription()
     except (OSError, ValueError) as fault:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None
     return parse_pool(text, str(path))
 
 
-def parse_pool(text: str, what: str) -> PoolFile:
+def parse_pool(text: str, what: str) -> PoolDescription:
     """The same, of the file's text; what: for the error."""
     try:
         data = _object(json.loads(text))
         servers = {name: _server(_object(one)) for name, one in _object(data.get("servers", {})).items()}
-        return PoolFile(servers, _native_jobs(data.get("native_jobs")))
+        return PoolDescription(servers, _native_jobs(data.get("native_jobs")))
     except (ValueError, TypeError, KeyError, RecursionError) as fault:
         raise LeaseError(f"{what}: {fault}; run site.yml again") from None
 

@@ -22,7 +22,7 @@ from toolkit.lease.container_forms import wish_words
 from toolkit.lease.endpoint import LeaseEndpoint, gpus_text
 
 #: A program is started once on each server, for each GPU, or once, and then reaches the other servers by itself.
-Start = Literal["server", "gpu", "once"]
+StartMode = Literal["server", "gpu", "once"]
 #: Where processes meet: below the ports that a kernel gives out (32768), above those of leases (23999). By the lease's
 #: number, so that two programs that have the same first server do not meet each other.
 MEET_PORT, MEET_PORTS = 24000, 8000
@@ -106,12 +106,12 @@ def new_mark() -> str:
     return f"\0elastic-ai-{secrets.token_hex(8)}"
 
 
-def processes(endpoint: LeaseEndpoint, start: Start) -> int:
+def processes(endpoint: LeaseEndpoint, start: StartMode) -> int:
     """How many there are on a server."""
     return len(endpoint.devices) if start == "gpu" else 1
 
 
-def alone(endpoints: Sequence[LeaseEndpoint], start: Start) -> bool:
+def alone(endpoints: Sequence[LeaseEndpoint], start: StartMode) -> bool:
     """Whether the program is one process."""
     return start == "once" or sum(processes(endpoint, start) for endpoint in endpoints) == 1
 
@@ -121,7 +121,7 @@ def unequal(endpoints: Sequence[LeaseEndpoint]) -> bool:
     return len({len(endpoint.devices) for endpoint in endpoints}) > 1
 
 
-def all_end(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> int:
+def all_end(endpoints: Sequence[LeaseEndpoint], start: StartMode, mpi: str) -> int:
     """How many processes say that they have ended, 0: only those that fail. srun of Slurm 22.05 waits twice for one
     thread of its PMIx when a step has several parts, and then sometimes (1 of 20 to 300 times) never ends."""
     return sum(processes(end, start) for end in endpoints) if unequal(endpoints) and mpi != "none" else 0
@@ -134,7 +134,7 @@ def kept(argv: Sequence[str]) -> list[str]:
 
 
 def _of_server(
-    endpoints: Sequence[LeaseEndpoint], number: int, start: Start, mine: Mapping[str, str]
+    endpoints: Sequence[LeaseEndpoint], number: int, start: StartMode, mine: Mapping[str, str]
 ) -> dict[str, str]:
     """What the processes of one server are told. mine: the user's own environment, which goes before a chosen port."""
     endpoint, first = endpoints[number], endpoints[0]
@@ -159,7 +159,7 @@ def _of_server(
     return told | {f"PET_{key}": str(value) for key, value in meets.items() if start == "server"}
 
 
-def _as_a_job(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> dict[str, str]:
+def _as_a_job(endpoints: Sequence[LeaseEndpoint], start: StartMode, mpi: str) -> dict[str, str]:
     """What a program that starts the others is told by Slurm's own variables, by which mpirun knows its servers and how
     many processes each of them is for. Of a step of one process Slurm itself would say that it is for one."""
     if start == "gpu" or mpi != "none" or (start == "server" and len(endpoints) > 1):
@@ -175,7 +175,7 @@ def _as_a_job(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> dic
 
 def plan(
     endpoints: Sequence[LeaseEndpoint],
-    start: Start,
+    start: StartMode,
     mark: str,
     image: str = "",
     variables: Sequence[str] = (),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.lease import LeaseError, ranks, step
+from toolkit.lease.folder_copies import readable
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, omit
 from toolkit.lease.running import parse_signal
-from toolkit.lease.sync import readable
 from validation.base.counting import number_of
 
 
@@ -32,7 +32,7 @@ class RunRequest:
     folder: str | None = None
     sync: str | None = None
     terminal: bool = False
-    start: ranks.Start | None = None
+    start: ranks.StartMode | None = None
     label: bool = False
     mpi: str | None = None
     image: str | None = None

@@ -29,7 +29,7 @@ from validation.base.counting import number_of
 
 Say = Callable[[str], None]
 #: What runs a program on the endpoints of its lease: module step for those on the server.
-Start = Callable[[Host, Sequence[str], Sequence[LeaseEndpoint], Say, "signal.Signals | None"], int]
+ProgramStart = Callable[[Host, Sequence[str], Sequence[LeaseEndpoint], Say, "signal.Signals | None"], int]
 #: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
 LOST_S = 10.0
 #: How long after a program failed the end of its lease may be heard of: the server says it before it ends.
@@ -255,7 +255,7 @@ def run(
     argv: Sequence[str],
     say: Say,
     chosen: signal.Signals | None = None,
-    start: Start | None = None,
+    start: ProgramStart | None = None,
 ) -> int:
     """Ask, wait, run (`start`, here if nothing else is said), give back; the exit code."""
     lease, endpoints = ask.obtain(host, submission, say)

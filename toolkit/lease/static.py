@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from toolkit.lease import LeaseError, handover, instance
+from toolkit.lease.display import several
 from toolkit.lease.endpoint import parse
 from toolkit.lease.fraction import parse_part, share_text
 from toolkit.lease.host import Host, this_host
@@ -17,6 +18,7 @@ from toolkit.lease.instance_record import ENDPOINT, Instance, is_static
 from toolkit.lease.job_comment import JobComment
 from toolkit.lease.journal import tell_all
 from toolkit.lease.lease_job import LeaseJob
+from toolkit.lease.lease_locks import turn
 from toolkit.lease.pool import where_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
@@ -28,8 +30,6 @@ from toolkit.lease.static_forms import (
     parse_wish,
     refusal_text,
 )
-from toolkit.lease.text import several
-from toolkit.lease.turns import turn
 
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 

@@ -34,7 +34,7 @@ class StaticWish:
 
 
 def parse_wish(text: str) -> StaticWish:
-    """Unreadable where it is none."""
+    """DamagedDocument where it is none."""
     fields = Fields.of(text, "the request for a static lease")
     wish = StaticWish(
         count=fields.number("count", least=1, most=1 << 10),
@@ -92,7 +92,7 @@ def answer_of(text: str, node: str) -> Fields:
 
 
 def read_grant(fields: Fields) -> StaticGrant:
-    """Unreadable where the answer is none."""
+    """DamagedDocument where the answer is none."""
     endpoint = LeaseEndpoint.read(fields.inner("endpoint"))
     grant = StaticGrant(endpoint, fields.text("what"), fields.text("rounding"))
     fields.end()
@@ -100,7 +100,7 @@ def read_grant(fields: Fields) -> StaticGrant:
 
 
 def read_leases(fields: Fields) -> list[StaticLease]:
-    """Unreadable where the answer is no list of them."""
+    """DamagedDocument where the answer is no list of them."""
     found = []
     for one in fields.each("leases"):
         seconds = one.seconds_or_none("until")

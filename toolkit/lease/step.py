@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, cast
 
-from toolkit.lease import Exit, LeaseError, ranks, sync
+from toolkit.lease import Exit, LeaseError, folder_copies, ranks
 from toolkit.lease.endpoint import LATER, LeaseEndpoint
 from toolkit.lease.heartbeat import keep
 from toolkit.lease.host import Host
@@ -78,7 +78,7 @@ class How:
     terminal: bool = False
     folder: Path | None = None
     synced: Path | None = None
-    start: ranks.Start = "server"
+    start: ranks.StartMode = "server"
     label: bool = False
     mpi: str = "none"
     image: str = ""
@@ -90,9 +90,11 @@ class How:
 HERE = How()
 
 
-def _copies(folder: Path, endpoints: Sequence[LeaseEndpoint]) -> sync.Copies:
+def _copies(folder: Path, endpoints: Sequence[LeaseEndpoint]) -> folder_copies.Copies:
     """The folder's copies on all servers of the lease."""
-    return sync.Copies(folder, {end.node: partial(_beside, end, endpoints) for end in endpoints}, user_environment())
+    return folder_copies.Copies(
+        folder, {end.node: partial(_beside, end, endpoints) for end in endpoints}, user_environment()
+    )
 
 
 def user_environment() -> dict[str, str]:

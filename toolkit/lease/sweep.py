@@ -6,16 +6,16 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
-from toolkit.lease import JOB_NAME, LeaseError, age, container, idle, instance, native
+from toolkit.lease import JOB_NAME, LeaseError, ages, container, idle, instance, native
 from toolkit.lease.hooks import freed, give_back, had, take_back
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance_record import Instance, is_static
 from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.journal import tell, tell_all
+from toolkit.lease.lease_locks import Busy, locked, turn
 from toolkit.lease.native_records import read_records
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import epoch
-from toolkit.lease.turns import Busy, locked, turn
 from toolkit.lease.wire import WORDS, EndCode
 
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
@@ -64,7 +64,7 @@ def _never_started(host: Host, node: str, known: Container[str]) -> list[str]:
     except LeaseError:
         return []
     without = [number for number in done.stdout.split() if number.isdigit() and number not in known]
-    return [number for number, passed_s in age.seen_for_s(host, without).items() if passed_s > PROLOG_S]
+    return [number for number, passed_s in ages.seen_for_s(host, without).items() if passed_s > PROLOG_S]
 
 
 def _move_end(host: Host, job_id: str, one: Instance, end: float) -> None:
@@ -87,7 +87,7 @@ def _move_end(host: Host, job_id: str, one: Instance, end: float) -> None:
 
 
 def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
-    instances, age_s = instance.known(host), age.age_s(host, folder)
+    instances, age_s = instance.known(host), ages.age_s(host, folder)
     if not folder.exists():
         return  # its Epilog was here meanwhile
     one = instances.get(job_id)
@@ -151,7 +151,7 @@ def sweep(host: Host | None = None) -> int:
     host.sockets.reserve(*conf.ports)
     tell_all("device files of GPUs", native.refresh(host, conf))
     for job_id in filter(is_static, instance.known(host).jobs):
-        if age.age_s(host, host.run_dir / job_id) > ERROR_READ_S and not host.systemd.active(job_id):
+        if ages.age_s(host, host.run_dir / job_id) > ERROR_READ_S and not host.systemd.active(job_id):
             left = _sweep_away(host, job_id)
             if left is not None:
                 tell(f"static lease {job_id} is over: " + ("; ".join(left) or "gone"))
@@ -169,7 +169,7 @@ def sweep(host: Host | None = None) -> int:
             continue
         if job_id in jobs and folder.exists():
             _sweep_one(host, job_id, folder, jobs[job_id])
-        elif job_id not in jobs and (not folder.exists() or age.age_s(host, folder) > 5):
+        elif job_id not in jobs and (not folder.exists() or ages.age_s(host, folder) > 5):
             left = _sweep_away(host, job_id)
             if left is not None:
                 tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))

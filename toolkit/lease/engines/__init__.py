@@ -18,7 +18,7 @@ from typing import Literal, Protocol, cast
 
 from toolkit.errors import or_nearest
 from toolkit.lease import LeaseError
-from toolkit.lease.fields import Fields, Unreadable
+from toolkit.lease.fields import DamagedDocument, Fields
 from toolkit.lease.fraction import thread_percentage
 
 NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
@@ -51,7 +51,7 @@ class LeasedGpu:
 
     @classmethod
     def read(cls, fields: Fields) -> LeasedGpu:
-        """As it stands in a document; Unreadable where it is none."""
+        """As it stands in a document; DamagedDocument where it is none."""
         found = cls(
             index=fields.number("index", most=1 << 16),
             uuid=fields.text("uuid", _UUID),
@@ -92,7 +92,7 @@ class LeasedGpu:
 
 
 @dataclass(frozen=True)
-class Start:
+class EngineStart:
     """What an instance is to be: addresses, port, files, devices."""
 
     engine_dir: Path
@@ -110,7 +110,7 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Command:
+class EngineCommand:
     """A server's command line and environment. `tells_port`: it writes port_file when it listens."""
 
     argv: tuple[str, ...]
@@ -130,7 +130,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Gpus:
+class EngineGpus:
     """What a program asks for: `count` GPUs, of each this part or so much memory, on these servers (empty: any)."""
 
     count: int
@@ -162,13 +162,13 @@ class Engine(Protocol):
     #: Whose memory a part's limit holds: of all programs of the lease together, of each of them, or (none) nobody's.
     HOLDS_MEMORY_OF: Literal["lease", "program", "none"]
 
-    def keeps_part(self, start: Start) -> str:
+    def keeps_part(self, start: EngineStart) -> str:
         """Why this server cannot hold a lease to its part, '' when it can."""
 
-    def notes(self, start: Start) -> list[str]:
+    def notes(self, start: EngineStart) -> list[str]:
         """What the owner ought to know of how his part is held."""
 
-    def command(self, start: Start) -> Command:
+    def command(self, start: EngineStart) -> EngineCommand:
         """How the server instance is started."""
 
     def client(self, engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
@@ -186,7 +186,7 @@ def load(name: str) -> Engine:
     return cast(Engine, importlib.import_module(f"toolkit.lease.engines.{name}"))
 
 
-def run_elsewhere(name: str) -> Callable[[Sequence[str], Gpus], list[str]] | None:
+def run_elsewhere(name: str) -> Callable[[Sequence[str], EngineGpus], list[str]] | None:
     """That adapter's `run_elsewhere`; None for engines whose servers the toolkit starts."""
     return getattr(load(name), "run_elsewhere", None)
 
@@ -222,7 +222,7 @@ def installed(engine_dir: Path) -> Installed:
     except FileNotFoundError:
         words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
         raise LeaseError(words) from None
-    except Unreadable:
+    except DamagedDocument:
         raise LeaseError(f"{engine_dir}/engine.json has no engine and release; install it again") from None
 
 
@@ -232,7 +232,7 @@ def library_path(engine_dir: Path, environment: Mapping[str, str]) -> str:
     return f"{engine_dir}/lib" + (f":{before}" if before else "")
 
 
-def mps_environment(start: Start) -> dict[str, str]:
+def mps_environment(start: EngineStart) -> dict[str, str]:
     """What holds an instance to its part under MPS: threads, and pinned memory by device in the visible order."""
     if start.mps_pipe is None or all(d.whole for d in start.devices):
         return {}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import Command, Gpus, Server, Start
+from toolkit.lease.engines import EngineCommand, EngineGpus, EngineStart, Server
 
 MEANT_FOR = (
     "those who still own it (its support ended in 2025): `toolkit run` passes one command on to its client, its "
@@ -32,17 +32,17 @@ HOLDS_MEMORY_OF: Literal["none"] = "none"  # its appliances' matter, of which no
 PORT = 56001
 
 
-def keeps_part(start: Start) -> str:
+def keeps_part(start: EngineStart) -> str:
     """Not ours to hold."""
     return "Bitfusion's appliances grant their GPUs themselves"
 
 
-def notes(start: Start) -> list[str]:
+def notes(start: EngineStart) -> list[str]:
     """What its documentation says of parts."""
     return ["Bitfusion partitions memory; computing is shared"]
 
 
-def command(start: Start) -> Command:
+def command(start: EngineStart) -> EngineCommand:
     """There is no server to start."""
     raise LeaseError("Bitfusion's servers are appliances; they are not started by leases")
 
@@ -56,7 +56,7 @@ def secret(folder: Path) -> None:
     """Its client has its own."""
 
 
-def run_elsewhere(program: Sequence[str], gpus: Gpus) -> list[str]:
+def run_elsewhere(program: Sequence[str], gpus: EngineGpus) -> list[str]:
     """`bitfusion run` for this request. LeaseError for servers that cannot be written as host:port."""
     words = ["bitfusion", "run", "-n", str(gpus.count)]
     if gpus.memory_mib is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import Exit, LeaseError
-from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
+from toolkit.lease.engines import EngineCommand, EngineStart, Server, library_path, mps_environment
 
 MEANT_FOR = "production (release 1.0.0; run by us against emulated GPUs, not yet on a GPU)"
 HOLDS_PARTS = "MIG or MPS (`remoting_server_enforcement: mig`, `mps`), else parts are refused"
@@ -42,14 +42,14 @@ PROVIDER, PROVIDER_ABI = "lupinecr_get_lupine_provider_v1", 1
 STRANGER_S = 5.0
 
 
-def keeps_part(start: Start) -> str:
+def keeps_part(start: EngineStart) -> str:
     """It has no limits of its own: MIG or MPS has to hold the part."""
     if start.mps_pipe is None and not all(device.whole or device.mig for device in start.devices):
         return "lupine has no limits of its own; set remoting_server_enforcement: mig, or mps"
     return ""
 
 
-def notes(start: Start) -> list[str]:
+def notes(start: EngineStart) -> list[str]:
     """What its owner ought to know."""
     if start.mps_pipe is None:
         return []
@@ -75,7 +75,7 @@ def gate_of(engine_dir: Path) -> Path:
     return path
 
 
-def command(start: Start) -> Command:
+def command(start: EngineStart) -> EngineCommand:
     """The server with the devices of the lease, and the gate. Not with lib/, whose libcuda.so.1 is the client's and
     would be found before the driver's."""
     visible = ",".join(d.uuid for d in start.devices)
@@ -88,7 +88,7 @@ def command(start: Start) -> Command:
         "LD_LIBRARY_PATH": f"{start.engine_dir}/lib-server",
         **mps_environment(start),
     }
-    return Command((str(start.engine_dir / "bin" / "lupine_driver_server"),), environment)
+    return EngineCommand((str(start.engine_dir / "bin" / "lupine_driver_server"),), environment)
 
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
+from toolkit.lease.engines import EngineCommand, EngineStart, Server, library_path, mps_environment
 
 MEANT_FOR = (
     "labs and calibration; `toolkit engine build` makes it. Kernels, memory and copies by the CUDA driver API; "
@@ -29,12 +29,12 @@ SECRET_VARIABLE = ""
 MIB = 1 << 20
 
 
-def keeps_part(start: Start) -> str:
+def keeps_part(start: EngineStart) -> str:
     """Memory is held by the server itself, everywhere."""
     return ""
 
 
-def notes(start: Start) -> list[str]:
+def notes(start: EngineStart) -> list[str]:
     """What it does not do."""
     said = ["the reference engine runs kernels by the driver API alone (no PyTorch); not for production"]
     if any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
@@ -42,7 +42,7 @@ def notes(start: Start) -> list[str]:
     return said
 
 
-def command(start: Start) -> Command:
+def command(start: EngineStart) -> EngineCommand:
     """The server with the devices, the limit, the token and the clients of the lease."""
     limits = [d.limit_mib for d in start.devices if d.limit_mib is not None]
     context = max(d.context_bytes for d in start.devices)
@@ -58,7 +58,7 @@ def command(start: Start) -> Command:
         *(["--memory-limit", str(min(limits) * MIB), "--context-bytes", str(context)] if limits else []),
     ]
     visible = ",".join(d.uuid for d in start.devices)
-    return Command(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
+    return EngineCommand(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
 
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import hooks, turns
-from toolkit.lease.turns import Busy, locked, turn
+from toolkit.lease import hooks, lease_locks
+from toolkit.lease.lease_locks import Busy, locked, turn
 
 #: Has the lock until it is told to go on, or killed.
 PROGRAM = """
@@ -32,7 +32,7 @@ else:
 def host(tmp_path: Path) -> FakeHost:
     found = FakeHost(folder=tmp_path)
     found.run_dir.mkdir(exist_ok=True)
-    found.run_dir.with_name(turns.FOLDER).mkdir()
+    found.run_dir.with_name(lease_locks.FOLDER).mkdir()
     object.__setattr__(found, "clock", time)
     return found
 
@@ -40,7 +40,7 @@ def host(tmp_path: Path) -> FakeHost:
 @pytest.fixture
 def holder(host: FakeHost, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
     path, how = request.param
-    lock = host.run_dir / ".lock" if path == "server" else host.run_dir.with_name(turns.FOLDER) / "41"
+    lock = host.run_dir / ".lock" if path == "server" else host.run_dir.with_name(lease_locks.FOLDER) / "41"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, lock, how], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
@@ -69,7 +69,7 @@ def test_who_was_stopped_with_a_lock_is_made_to_go_on(
 def test_who_keeps_a_lock_is_named_and_waited_for_so_long(
     host: FakeHost, holder: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(turns, "LOCK_S", 0.2)
+    monkeypatch.setattr(lease_locks, "LOCK_S", 0.2)
     with pytest.raises(Busy, match=rf"process {holder.pid} \(python.*, uid \d+\) is at it"):  # noqa: SIM117
         with turn(host, "41", wait_s=0.2), locked(host):
             pytest.fail("nobody else has it")
@@ -85,7 +85,7 @@ def test_a_prolog_that_cannot_have_the_lock_drains_nothing(
 ) -> None:
     from tests.support.lease_texts import slurm_job
 
-    monkeypatch.setattr(turns, "LOCK_S", 0.1)
+    monkeypatch.setattr(lease_locks, "LOCK_S", 0.1)
     host.serve()
     host.slurm.said = [slurm_job(41, gres="gpu:v100:1(IDX:2)")]
     monkeypatch.setenv("SLURM_JOB_ID", "41")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.lease import LeaseError
-from toolkit.lease.sync import readable
+from toolkit.lease.folder_copies import readable
 
 
 def by_mode(path: str | Path, wanted: int, **_more: object) -> bool:
