@@ -19,6 +19,8 @@ from tests.support.beside_progress import beside_progress
 from tests.support.warm import command
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests/data/walk"
 TODAY = datetime.datetime.now().astimezone().date()

@@ -33,6 +33,8 @@ from toolkit.lease.static_forms import StaticLease
 from validation.facts import AsBuiltFacts, CheckOutcome
 from validation.judging.addendum import Addendum
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = 9
 ELSEWHERE = {

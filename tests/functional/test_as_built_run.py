@@ -25,6 +25,8 @@ from validation.base import project
 from validation.kinds import parse
 from validation.model.built import HowBuilt
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).resolve().parents[2]
 WALK = ROOT / "tests/data/walk"
 

@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from tests.support.report_fixture import make_run
 from toolkit.cli import cli
 
+pytestmark = pytest.mark.computes
+
 RUNS = ("2026-11-21T10-15-00Z-tcp10", "2026-11-22T10-15-00Z-tcp10")
 
 

@@ -33,6 +33,8 @@ from validation.run.other_rules import judge_otherwise, rules_of
 from validation.run.read import read
 from validation.run.rejudge import judge_files
 
+pytestmark = pytest.mark.computes
+
 DAYS = [f"2026-11-2{day}T10-15-00Z-tcp10" for day in range(1, 6)]
 PAIR = "tcp-latency.gpu1-fab0.gpu2-fab0"
 

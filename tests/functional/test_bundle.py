@@ -23,7 +23,7 @@ from validation.signing.manifest import compare, read_manifest
 from validation.signing.pack import bundle_run
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 MANY = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.support.local_launcher import LocalLauncher, execute
 from tests.support.run_case import Quiet, only, plan, topology
 from tests.support.site import (
@@ -25,6 +27,8 @@ from validation.judging.case import make_case
 from validation.model import Measurement, Plan, Result, Topology
 from validation.model.load import read_results
 from validation.rules.fabric import load_fabric
+
+pytestmark = pytest.mark.computes
 
 TCP10 = load_fabric("tcp10")
 Take = Callable[[Measurement, int], Result | None]

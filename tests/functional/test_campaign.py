@@ -23,6 +23,8 @@ from validation.report.documents import read_run
 from validation.rules.catalogue import load_criteria
 from validation.rules.reference import packaged
 
+pytestmark = pytest.mark.computes
+
 SLOW_LINK, FAST_LINK = "2026-11-21T10-15-00Z-tcp10", "2026-11-21T10-15-00Z-tcp10-2"
 ROCE, TCP25 = "2026-11-23T10-15-00Z-roce40", "2026-11-24T10-15-00Z-tcp25"
 REAL = "2026-11-21T10-15-00Z-tcp10-3"

@@ -15,6 +15,8 @@ from toolkit.cli import cli
 from toolkit.exits import Exit
 from validation.campaign import Campaign, campaign_of
 
+pytestmark = pytest.mark.computes
+
 SLOW_LINK, FAST_LINK = "2026-11-21T10-15-00Z-tcp10", "2026-11-21T10-15-00Z-tcp10-2"
 REAL = "2026-11-21T10-15-00Z-tcp10-3"
 

@@ -21,6 +21,8 @@ from toolkit.campaigns import fabrics_asked, worst
 from toolkit.errors import UsageFault
 from validation.campaign import Campaign, campaign_of
 
+pytestmark = pytest.mark.computes
+
 WALK = Path(__file__).parents[1] / "data/walk"
 TCP1 = str(WALK / "tcp1.yml")
 MEASURED = ("-i", "site", "--suite", "preflight", "--suite", "transport")

@@ -15,6 +15,8 @@ import yaml
 from tests.support.module_docs import document
 from tests.support.node_modules import load
 
+pytestmark = pytest.mark.computes
+
 REPO = Path(__file__).parents[2]
 PLUGINS = REPO / "tests/plugins"
 TOOLS = Path(sys.executable).parent

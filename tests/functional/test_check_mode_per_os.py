@@ -21,6 +21,8 @@ import yaml
 
 from tests.support.node_modules import load
 
+pytestmark = pytest.mark.systems
+
 foreign: Any = load("plugins/module_utils/foreign.py")
 REPO = Path(__file__).parents[2]
 SYSTEMS = ("ubuntu2204", "ubuntu2404", "el9")

@@ -10,6 +10,8 @@ from click.testing import CliRunner, Result
 from toolkit.cli import cli
 from validation.rules.reference import packaged
 
+pytestmark = pytest.mark.engines
+
 
 def toolkit(*words: str) -> Result:
     return CliRunner().invoke(cli, ["claims", *words], env={"COLUMNS": "200"})

@@ -11,6 +11,8 @@ import pytest
 
 from toolkit.streams import Shown
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.computes
+
 REPO = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 #: What a site writes that has nothing but the collection.

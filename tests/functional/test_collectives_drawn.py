@@ -14,6 +14,8 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.summary import verdict_of
 from validation.report.svg.drawing import Figure
 
+pytestmark = pytest.mark.computes
+
 
 def figures(run: Path) -> tuple[Figure, ...]:
     documents: RunDocuments = read_run(run)

@@ -23,6 +23,8 @@ from validation.compare.noise import ALPHA, LEAST, SMALL, shift_of_intervals
 from validation.model.load import ConfigError
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.computes
+
 AFTER = "2026-12-01T09-00-00Z-tcp10"
 
 

@@ -21,6 +21,8 @@ from validation.signing.again import judged_again
 from validation.signing.pdf_words import _Pdf
 from validation.signing.verify import verify
 
+pytestmark = pytest.mark.computes
+
 WORDS = "CONSTRUCTED EXAMPLE"
 
 

@@ -42,6 +42,8 @@ from validation.run import checked, consistency
 from validation.run.rejudge import judge_files
 from validation.signing.verify import verify
 
+pytestmark = pytest.mark.computes
+
 PASSED = ("pf.ibfabric", "pf.rdmaport", "co.membw", "co.exact", "rm.isolate")
 STEP = {"pass": 2, "waived": 2, "not-applicable": 1, "fail": 0, "not-measured": 0}
 WAIVERS = "waivers:\n- {criterion: tr.tcpbw, who: A. Example, when: 2026-11-20, why: accepted, expires: 2027-01-01}\n"

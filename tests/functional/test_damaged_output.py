@@ -19,6 +19,8 @@ from validation.model import Sample
 from validation.parsers import ParseError
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.computes
+
 DIRECTION = {c.metric: c.direction for c in load_criteria() if c.metric and c.method != "spread"}
 LOWER = ("latency", "rtt", "pingpong", "round_trip", "_us", "breaches", "gone_s", "holes", "memory_error", "ib_error",
          "retransmits", "loss", "_lost", "hours")  # fmt: skip

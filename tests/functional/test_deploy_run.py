@@ -20,6 +20,8 @@ from tests.support import answers
 from tests.support.warm import command
 from validation.model.built import Deployment
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).resolve().parents[2]
 # The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.
 START = """

@@ -14,6 +14,8 @@ from ansible.errors import AnsibleFilterError
 from tests.support.node_modules import ROOT, load_filters
 from tests.support.nodes_network import written
 
+pytestmark = pytest.mark.systems
+
 FILTERS = load_filters("firewall")
 HOSTS: dict[str, Any] = {
     "gpu1": {"ansible_host": "192.0.2.8", "fabric_ports": [{"address": "10.80.0.31/24"}, {"address": "10.80.1.31/24"}]},

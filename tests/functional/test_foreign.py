@@ -20,6 +20,8 @@ from tests.functional.test_preflight import NODE, WANTED
 from tests.support.node_modules import ROOT, load
 from validation.probes import belongings
 
+pytestmark = pytest.mark.systems
+
 reader: Any = load("plugins/module_utils/foreign.py")
 judge: Any = load("plugins/plugin_utils/foreign.py")
 preflight: Any = load("plugins/plugin_utils/preflight.py")

@@ -32,6 +32,8 @@ from tests.functional.test_foreign import (
 )
 from tests.functional.test_preflight import WANTED
 
+pytestmark = pytest.mark.systems
+
 __all__ = ["root"]
 SLURMD = "[Service]\nExecStart=/opt/slurm/sbin/slurmd -D\n"
 CONMON = ("/usr/bin/conmon", "--api-version", "1", "-c", "0a1b")

@@ -21,6 +21,8 @@ from validation.probes import deepbench, gpu_compute, torch_compute
 from validation.probes.asked import make
 from validation.rules.gpu_rates import PEAKS, SEEN, peak, shapes
 
+pytestmark = pytest.mark.engines
+
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/gpu-compute.json").read_text())
 H100 = "NVIDIA H100 80GB HBM3"
 SHAPE = "bf16:2048x2048x13312NT"

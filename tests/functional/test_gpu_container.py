@@ -23,6 +23,8 @@ from validation.judging.gpu_container import ABSENT
 from validation.model import Judgement, Measurement, Result
 from validation.probes import smi
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).parents[2]
 DOCKER = """#!/bin/sh
 cd "$STATE" || exit 1

@@ -25,6 +25,8 @@ from validation.probes import gpu_copies, gpu_host
 from validation.probes.gpu_copies import sizes
 from validation.probes.gpu_host import busy
 
+pytestmark = pytest.mark.engines
+
 compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02}
 PARAMS = {**FULL, "gpus": 2}

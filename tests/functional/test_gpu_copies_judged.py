@@ -20,6 +20,8 @@ from validation.report.gpus import gpu_figures
 from validation.rules.fabric import load_fabric
 from validation.rules.gpus import pcie_rate
 
+pytestmark = pytest.mark.engines
+
 
 def test_healthy_gpus_pass_and_the_bound_follows_from_the_link() -> None:
     verdict = judged(made.report)

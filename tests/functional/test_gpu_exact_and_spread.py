@@ -16,6 +16,8 @@ from tests.support.site import criterion, hardware, lab, result, verdict_of
 from validation.kinds import parse
 from validation.probes import exact_products as exact
 
+pytestmark = pytest.mark.engines
+
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/gpu-compute.json").read_text())
 WRONG = "0" * 64
 

@@ -27,7 +27,10 @@ from validation.kinds import parse
 from validation.kinds.gpu import EMULATED
 from validation.model import Measurement, Result, VerdictDoc
 
-pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+pytestmark = [
+    pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
+    pytest.mark.engines,
+]
 NODES = ("gpu1", "gpu2")
 JUDGED = ("pf.gpuhealth", "pf.nvlink", "tr.matrix")  # of emulated GPUs, whether they pass
 IF_BAD = ("tr.clocks", "pf.fabric")  # of these, if they fail

@@ -25,7 +25,10 @@ from validation.kinds import parse
 from validation.model import Judgement, Measurement, Result
 from validation.probes import gpu_health
 
-pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+pytestmark = [
+    pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
+    pytest.mark.engines,
+]
 LAST = "GPU 3 (0000:1e:00.0): "
 REASONS = ("driver, heat", "hardware, heat", "hardware, power supply")
 FOUND = {

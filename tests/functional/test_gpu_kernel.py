@@ -24,6 +24,8 @@ from validation.model import VerdictDoc
 from validation.parsers import ParseError
 from validation.probes import gpu_kernel
 
+pytestmark = pytest.mark.engines
+
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
 compiles = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
 ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02, "gpus": 2}

@@ -22,7 +22,10 @@ from validation.parsers.common import ParseError
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_load import Loads
 
-pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+pytestmark = [
+    pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
+    pytest.mark.engines,
+]
 
 
 def probed(tmp_path: Path, devices: dict[str, str], **asked: Any) -> dict[str, Any]:

@@ -21,7 +21,10 @@ from validation.facts import GpuToolsFacts
 from validation.kinds import parse
 from validation.probes import gpu_tools
 
-pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+pytestmark = [
+    pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
+    pytest.mark.engines,
+]
 #: A driver with one GPU, which nobody uses, or one process does.
 NVML = r"""
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gi, ci; } info;

@@ -22,6 +22,8 @@ from validation.kinds.gpu import EMULATED
 from validation.model import Measurement, Result
 from validation.parsers import ParseError
 
+pytestmark = pytest.mark.engines
+
 OF_GPUS = ("gpu-copies", "gpu-compute", "gpu-health", "collectives", "collectives nccl-tests")
 
 

@@ -29,6 +29,8 @@ from validation.parsers import ParseError
 from validation.parsers.gpu_watch import checked
 from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen, from_numbers, numbers
 
+pytestmark = pytest.mark.engines
+
 WATCH = """
 import json, sys, time
 from validation.probes.gpu_watch import Watch, address

@@ -16,7 +16,7 @@ from validation.facts import DriverLibraries
 from validation.probes import gpulibs
 
 COMPILER = shutil.which("cc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+pytestmark = [pytest.mark.skipif(COMPILER is None, reason="no C compiler here"), pytest.mark.engines]
 VERSION = "580.126.20"
 
 

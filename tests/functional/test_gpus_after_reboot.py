@@ -14,6 +14,8 @@ import yaml
 
 from tests.support.node_modules import ROOT, load
 
+pytestmark = pytest.mark.engines
+
 gpu: Any = load("plugins/plugin_utils/gpu.py")
 SERVICES = ["nvidia-persistenced.service", "nvidia-fabricmanager.service"]
 

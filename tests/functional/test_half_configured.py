@@ -21,7 +21,7 @@ Architecture: all
 Maintainer: nobody <nobody@example.net>
 Description: whose configuration fails for a while
 """
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: dpkg gives files to it")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="needs root: dpkg gives files to it"), pytest.mark.systems]
 
 
 @pytest.fixture

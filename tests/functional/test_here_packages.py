@@ -14,6 +14,8 @@ import pytest
 from tests.support.engine_run import ROOT
 from toolkit.needs import MODULES, bounds
 
+pytestmark = pytest.mark.systems
+
 SITE = Path(sysconfig.get_path("purelib"))
 ALIASES = {"yaml": ("yaml", "_yaml", "pyyaml"), "pydantic": ("pydantic",)}
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

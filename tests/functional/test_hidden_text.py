@@ -22,6 +22,8 @@ from toolkit.progress import make_console
 from validation.base.visible import hidden, visible, visible_lines
 from validation.signing.statement import read_statement
 
+pytestmark = pytest.mark.computes
+
 ODD = "\x1b[2K\r\x9b31m\x07\x7f\u202e\u2066\u2069\u200e\u200f\u200b\u2028\u2029\x85\x0b\xad[/red][bold] \ufeff<b>&"
 """Erases a line, sets colours, rings, turns the direction, breaks lines, hides, and is markup of two kinds."""
 

@@ -13,6 +13,8 @@ import pytest
 from toolkit.lab import host, network
 from validation.base.project import CODE, python_words
 
+pytestmark = pytest.mark.computes
+
 EVIL = "open({!r}, 'w').close(); raise SystemExit(99)\n"
 
 

@@ -24,6 +24,8 @@ from toolkit import answers
 from toolkit.cli import cli
 from toolkit.tables import lines
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).parents[2]
 ODD = (
     "a b",

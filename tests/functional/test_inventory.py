@@ -21,6 +21,8 @@ from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
 from validation.model import LabLink
 
+pytestmark = pytest.mark.systems
+
 GOOD = """\
 all:
   vars:

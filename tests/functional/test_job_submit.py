@@ -16,7 +16,7 @@ import pytest
 
 TEMPLATE = Path(__file__).parents[2] / "roles" / "slurm" / "templates" / "job_submit.lua.j2"
 LUA = shutil.which("lua5.3") or shutil.which("lua")
-pytestmark = pytest.mark.skipif(LUA is None, reason="lua5.3 is not installed here")
+pytestmark = [pytest.mark.skipif(LUA is None, reason="lua5.3 is not installed here"), pytest.mark.engines]
 #: Slurm's numbers, from job_submit_lua.c and slurm_errno.h; the job's texts come as arguments: field, value, field, ...
 HARNESS = """
 slurm = {SUCCESS = 0, ERROR = -1, log_info = function() end,

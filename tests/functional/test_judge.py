@@ -20,6 +20,8 @@ from validation.model import VerdictDoc
 from validation.run.other_rules import Rejudged, judge_otherwise, rules_of
 from validation.run.rejudge import judge_files
 
+pytestmark = pytest.mark.computes
+
 
 def state(folder: Path) -> dict[str, str]:
     files = sorted(p for p in folder.rglob("*") if p.is_file())

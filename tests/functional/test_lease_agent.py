@@ -28,6 +28,8 @@ from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.instance_record import Instance
 
+pytestmark = pytest.mark.engines
+
 REPO = Path(__file__).parents[2]
 TOKEN = lease_forms.TOKEN
 ENGINE = """#!{python}

@@ -22,7 +22,10 @@ from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
 from toolkit.lease import LeaseError, container, container_limits, instance, sweep
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="needs root: the helper becomes its caller")
+pytestmark = [
+    pytest.mark.skipif(os.getuid() != 0, reason="needs root: the helper becomes its caller"),
+    pytest.mark.engines,
+]
 NOBODY = pwd.getpwnam("nobody")
 IDENTITY = "sha256:" + "a" * 64
 #: Containers are files: lease, a dot, number; one that was started has `running` in it. `hold`: create waits while

@@ -13,6 +13,8 @@ from tests.support import lease_forms
 from toolkit.lease import LeaseError
 from toolkit.lease.endpoint import NoEndpoint, check_devices, check_engine, parse, probe
 
+pytestmark = pytest.mark.engines
+
 
 def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r2"}')

@@ -15,6 +15,8 @@ from tests.support.lease_host import FakeHost
 from toolkit.lease import hooks, lease_locks
 from toolkit.lease.lease_locks import Busy, locked, turn
 
+pytestmark = pytest.mark.engines
+
 #: Has the lock until it is told to go on, or killed.
 PROGRAM = """
 import fcntl, os, signal, sys, time

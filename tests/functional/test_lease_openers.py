@@ -15,9 +15,10 @@ import pytest
 from tests.support.lease_host import FakeHost
 from toolkit.lease import fence, handover, openers, processes
 
-pytestmark = pytest.mark.skipif(
-    os.getuid() != 0, reason="needs root: it makes device files, and looks at all processes"
-)
+pytestmark = [
+    pytest.mark.skipif(os.getuid() != 0, reason="needs root: it makes device files, and looks at all processes"),
+    pytest.mark.engines,
+]
 ALICE, BOB = 12_345, 12_346
 FULL, ZERO = (1, 7), (1, 5)
 #: Waits with what its words open, as the user of its first word.

@@ -13,6 +13,8 @@ import pytest
 
 from toolkit.lease import LeaseError, slurm
 
+pytestmark = pytest.mark.engines
+
 
 def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Path) -> None:
     code = (

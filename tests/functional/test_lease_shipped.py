@@ -11,6 +11,8 @@ import click
 import pytest
 import yaml
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "client": ("toolkit.lease.nodecli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),

@@ -17,6 +17,8 @@ import pytest
 from tests.support.lease_host import FakeClock, FakeHost
 from toolkit.lease import LeaseError, ports, sockets
 
+pytestmark = pytest.mark.engines
+
 NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="needs root: it looks into other users' processes")
 ALICE = 12_345
 #: Sits down on ports as the user of its first word: `bind`, `listen` or `six` (IPv6).

@@ -21,6 +21,8 @@ from tests.functional.test_lease_agent import Running, Start, start
 from tests.support.lease_lab import until
 from toolkit.lease import folder_copies
 
+pytestmark = pytest.mark.engines
+
 __all__ = ["start"]
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support import lease_storms
+
+pytestmark = pytest.mark.engines
 
 TOOLKIT = """#!/bin/sh
 echo "100 MiB: you get 1989 of 5040 shards, 101 MiB" >&2

@@ -14,6 +14,8 @@ from tests.support.signing_case import NEEDS_SSH, make_key, sign
 from toolkit.cli import cli
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.computes
+
 
 def toolkit(*words: str) -> Result:
     return CliRunner().invoke(cli, words, env={"COLUMNS": "120"})

@@ -13,6 +13,8 @@ import yaml
 from ansible_collections.elastic_ai.toolkit.plugins.action import managed_files
 from tests.support.warm import ansible
 
+pytestmark = pytest.mark.systems
+
 FILES: list[dict[str, Any]] = [
     {"path": "plain", "template": "plain.j2", "vars": {"own": "entry"}},
     {"path": "next", "template": "next.j2"},

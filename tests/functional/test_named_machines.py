@@ -21,6 +21,8 @@ from tests.support.warm import REPO, command
 from validation.model import VerdictDoc
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.computes
+
 PROGRAM = REPO / "tests/data/walk/machines.py"
 TODAY = datetime.datetime.now().astimezone().date()
 UNMEASURED = {c.id for c in load_criteria() if c.no_probe is not None and c.required}

@@ -14,6 +14,8 @@ import pytest
 from tests.support.node_modules import load
 from tests.support.nodes_network import keyfile, networkd, port_files
 
+pytestmark = pytest.mark.engines
+
 claims: Any = load("plugins/module_utils/network.py")
 
 # As cloud-init and the installer of Ubuntu leave it: the ports by name, and whatever else there is by its kind of name.

@@ -29,6 +29,8 @@ from validation.report.documents import read_run
 from validation.report.fabric import suspects
 from validation.rules.fabric import fabric_names, load_fabric
 
+pytestmark = pytest.mark.computes
+
 WALK = REPO / "tests/data/walk"
 SITES = ("c4130-fdr", "c4140-roce40", "c4140-2018", "vmware-vmxnet3-10", "vmware-roce100", "vmware-pvrdma100")
 ACCUSES = re.compile(

@@ -14,6 +14,8 @@ import pytest
 from tests.support.node_modules import ROOT
 from tests.support.oldest_python import oldest_python
 
+pytestmark = pytest.mark.engines
+
 IMPORTS = """
 import importlib, pathlib, sys
 for folder in ("plugins/modules", "plugins/module_utils"):

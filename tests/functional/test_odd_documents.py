@@ -28,6 +28,8 @@ from validation.model import DENIED, REPORT, Denied
 from validation.model.load import read_results
 from validation.parsers import ParseError
 
+pytestmark = pytest.mark.computes
+
 M = plan(topology(2)).measurement("facts.gpu1")
 GOOD = {**tcp_doc("facts", facts=FACTS), "started": "2026-11-22T01:00:00.000+00:00",
         "ended": "2026-11-22T01:00:01.000+00:00"}  # fmt: skip

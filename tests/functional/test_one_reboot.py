@@ -15,6 +15,8 @@ from tests.support import one_reboot
 from tests.support.node_modules import load
 from tests.support.one_reboot import REPO, System, calls, reasons
 
+pytestmark = pytest.mark.systems
+
 remoting: Any = load("plugins/plugin_utils/remoting.py")
 SYSTEMS = {one.name: one for one in one_reboot.recorded_systems()}
 PLAIN = [name for name, one in SYSTEMS.items() if one.port == one_reboot.make.RAILS[0]]

@@ -17,6 +17,8 @@ import yaml
 from tests.support.node_modules import ROOT, load, run
 from tests.support.warm import ansible
 
+pytestmark = pytest.mark.systems
+
 preflight: Any = load("plugins/plugin_utils/preflight.py")
 repos: Any = load("plugins/plugin_utils/repos.py")
 

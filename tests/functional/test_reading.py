@@ -17,6 +17,8 @@ from tests.support import node_modules
 from tests.support.node_modules import OWNER
 from tests.support.warm import ansible
 
+pytestmark = pytest.mark.systems
+
 SHORT = {"ansible_python_interpreter": "{{ ansible_playbook_python }}", "ansible_pipelining": True}
 
 

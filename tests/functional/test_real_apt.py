@@ -19,6 +19,8 @@ from tests.support.node_modules import ROOT, load
 from toolkit.lab.debrepo import make_key, make_repositories
 from toolkit.lab.fake_packages import load_fake_packages
 
+pytestmark = pytest.mark.engines
+
 gpu = load("plugins/plugin_utils/gpu.py")
 Error = real_apt.packages.PackageError
 SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404")

@@ -22,6 +22,8 @@ from tests.support.node_modules import ROOT, load, run
 from validation.probes import installed
 from validation.probes.tool import Ran
 
+pytestmark = pytest.mark.engines
+
 docker, gpu = load("plugins/plugin_utils/docker.py"), load("plugins/plugin_utils/gpu.py")
 node_state = load("plugins/modules/node_state.py")
 RUNNING, NEWEST = "5.14.0-570.58.1.el9_6", "5.14.0-611.5.1.el9_7"

@@ -20,6 +20,8 @@ from tests.support.warm import ansible, asking_ansible
 from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import read_inventory, read_site
 
+pytestmark = pytest.mark.systems
+
 REPO = Path(__file__).parents[2]
 RECORDED = REPO / "tests/data/facts"
 MAKER = runpy.run_path(str(RECORDED / "make.py"))

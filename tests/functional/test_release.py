@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.installed import clone
 
+pytestmark = pytest.mark.systems
+
 BIN = Path(sys.executable).parent
 VERSION = "7.8.9"
 WHEEL = f"elastic_ai_toolkit-{VERSION}-py3-none-any.whl"

@@ -26,7 +26,7 @@ from validation.model.load import load_json
 from validation.probes.shaped_link import Link, link_of, looked
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
+pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
 NO_SPACES = looked()["trouble"]
 spaces = pytest.mark.skipif(bool(NO_SPACES), reason=f"this machine makes no network namespaces: {NO_SPACES}")
 WITHOUT_RIGHTS = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin")

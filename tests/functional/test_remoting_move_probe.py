@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here, which builds the reference engine"),
     pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs"),
     pytest.mark.skipif(os.getuid() != 0, reason="needs root: programs are started for others"),
+    pytest.mark.engines,
 ]
 
 CONFIG = "AccountingStorageHost = head\nPreemptType             = preempt/qos\nPreemptExemptTime       = {exempt}\n"

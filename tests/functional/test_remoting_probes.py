@@ -48,6 +48,7 @@ from validation.probes.tool import Ran
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here, which builds the reference engine"),
     pytest.mark.skipif(os.getuid() != 0, reason="needs root: an attempt is made as another user"),
+    pytest.mark.engines,
 ]
 
 

@@ -27,6 +27,8 @@ from validation.report.svg.drawing import Figure
 from validation.report.unplanned import why_unplanned
 from validation.report.words import front_words
 
+pytestmark = pytest.mark.systems
+
 BEFORE_ANNEXES, ANNEXES = 8, 25
 LEAST_PX = 6.1 * 4 / 3
 """The smallest type: 6.1 pt, of a command in a table of the annexes."""

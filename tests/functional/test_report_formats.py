@@ -30,6 +30,8 @@ from validation.report.pdf import PdfUnavailable, pdf_bytes
 from validation.rules.catalogue import load_criteria
 from validation.rules.reference import packaged
 
+pytestmark = pytest.mark.systems
+
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "report-2.json"
 PLAIN = ("html", "json", "junit", "prom")
 

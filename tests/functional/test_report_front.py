@@ -24,6 +24,8 @@ from validation.report.summary import verdict_of
 from validation.report.summary_page import _line_share, front, waiver_groups
 from validation.report.words import LANGUAGES, front_words
 
+pytestmark = pytest.mark.systems
+
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4" fill="#0a5"/></svg>'
 
 

@@ -18,6 +18,8 @@ from toolkit.cli import cli
 from validation.report.formats import write_formats
 from validation.signing.again import made_again
 
+pytestmark = pytest.mark.systems
+
 QUICK = Path(__file__).parents[1] / "support/quick_pdf"
 
 

@@ -25,6 +25,8 @@ from validation.report.summary_page import Front
 from validation.report.svg.charts import ScalingBar, scaling
 from validation.report.words import front_words
 
+pytestmark = pytest.mark.systems
+
 LOGO = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 300 60"><rect width="300" height="60" fill="#114488"/></svg>'
 )

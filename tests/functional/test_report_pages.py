@@ -22,6 +22,8 @@ from validation.run.read import read
 from validation.trend.gather import trend_of
 from validation.trend.render import as_html as trend_html
 
+pytestmark = pytest.mark.systems
+
 pytest.importorskip("weasyprint")
 LONG = "x" * 300
 PATH = f"/srv/{'a' * 120}/{'b' * 120}.json"

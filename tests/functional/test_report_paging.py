@@ -16,6 +16,8 @@ from validation.report.render import fill, view
 from validation.report.svg.charts import Dot, bound_strip
 from validation.rules.catalogue import load_criteria
 
+pytestmark = pytest.mark.systems
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

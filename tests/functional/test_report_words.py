@@ -20,6 +20,8 @@ from validation.report.partner import partner_blocks
 from validation.report.summary import verdict_of
 from validation.rules.fabric import load_fabric
 
+pytestmark = pytest.mark.systems
+
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4" fill="#0a5"/></svg>'
 PNG = (
     b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"

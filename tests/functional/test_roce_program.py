@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.node_modules import load
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 PROGRAM = ROOT / "roles/roce/files/elastic_ai_roce.py"

@@ -11,6 +11,8 @@ import yaml
 
 from tests.support.node_modules import load
 
+pytestmark = pytest.mark.systems
+
 REPO = Path(__file__).parents[2]
 TOOL = REPO / "tools/role_docs.py"
 SPEC = {

@@ -20,7 +20,7 @@ from validation.signing.sign import check_data, sign_run
 from validation.signing.statement import WORDS, Statement, read_statement, signer
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from validation.signing.pdf_words import _Pdf, differences
 from validation.signing.statement import MOST, WORDS, Statement, certificate_names, read_statement
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 FIRST = "signatures/01-a-example-certificate.pdf"
 RECORD = "signatures/01-a-example-certificate.json"
 

@@ -16,7 +16,7 @@ from tests.support.report_fixture import RUN, make_run
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, toolkit
 from tests.support.warm import COMMAND_PATH
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ from validation.run.read import read
 from validation.signing import bundle, pack
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 
 
 def test_an_untouched_run_signed_in_this_way_is_verified(run: Path, made: tuple[Path, Path, Path]) -> None:

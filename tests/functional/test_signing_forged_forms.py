@@ -27,7 +27,7 @@ from validation.signing.signatures import MOST
 from validation.signing.statement import signer
 from validation.signing.verify import Verification, verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 Made = tuple[Path, Path, Path]
 
 

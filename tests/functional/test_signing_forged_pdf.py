@@ -19,7 +19,7 @@ from validation.signing import again
 from validation.signing.pdf_words import differences
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 
 
 @pytest.mark.parametrize("record", ["kept", "mended", "other-fonts", "gone"])

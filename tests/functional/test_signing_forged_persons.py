@@ -18,7 +18,7 @@ from validation.signing.signatures import Span
 from validation.signing.statement import read_statement
 from validation.signing.verify import verify
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ from validation.signing.pack import bundle_run
 from validation.signing.secrets import scan
 from validation.signing.verify import verify
 
+pytestmark = pytest.mark.computes
+
 PLANTED = "Pl4nted-"
 ROOT = Path(__file__).parents[2]
 SUPPORT = ROOT / "tests/support"

@@ -10,6 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).parents[2]
 
 

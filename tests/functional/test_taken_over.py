@@ -12,6 +12,8 @@ from tests.functional.test_check_mode_per_os import keys
 from tests.support import one_reboot
 from tests.support.one_reboot import Json, System, calls
 
+pytestmark = pytest.mark.systems
+
 XE9680 = System("ubuntu2404", "xe9680", one_reboot.make.RAILS[0])
 ENTRY = {"known": False, "as_written": False, "default": False}
 SLURM: Json = {

@@ -15,6 +15,8 @@ from tests.functional.test_deploy_run import ROOT, Site
 from toolkit.deploy import running
 from toolkit.lab_inventory import is_of_a_lab
 
+pytestmark = pytest.mark.systems
+
 LAB = "plugin: elastic_ai.toolkit.lab\n"
 SITE = "all:\n  hosts:\n    one: {ansible_connection: local}\n"
 

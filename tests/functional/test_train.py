@@ -21,7 +21,7 @@ from toolkit.lease import train
 from toolkit.lease.train_net import Shape
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
+pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
 SMALL = ["--inputs", "7", "--hidden", "5", "--classes", "3", "--batch", "6"]
 PTX = train.CODE
 

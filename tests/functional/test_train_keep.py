@@ -19,7 +19,7 @@ from tests.support.engine_run import describe, local
 from toolkit.lease import train_keep
 from toolkit.lease.train_keep import NotKept, State, load, save
 
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
+pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
 OF = {"weights": 2, "seed": 1}
 
 

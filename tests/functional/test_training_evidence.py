@@ -27,6 +27,8 @@ from validation.report.documents import read_run
 from validation.report.training_evidence import evidence_figures
 from validation.rules.fabric import load_fabric
 
+pytestmark = pytest.mark.engines
+
 BOM = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=2)
 TRACE = {
     "by": "kernels", "names": ["gemm_fp16", "ncclDevKernel_AllReduce"], "of_steps": 1, "left_out": "",

@@ -18,6 +18,8 @@ import yaml
 
 from tests.support.node_modules import ROOT, load
 
+pytestmark = pytest.mark.engines
+
 SET = yaml.safe_load((ROOT / "stacks/current.yml").read_text())["stack_data"]["sets"]["ubuntu2404"]["horovod"]
 FACTS = {"distribution": "Ubuntu", "distribution_release": "noble", "architecture": "x86_64"}
 BOOKWORM = {**FACTS, "distribution": "Debian", "distribution_release": "bookworm"}

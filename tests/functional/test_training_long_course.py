@@ -26,6 +26,8 @@ from validation.probes.train_cnn import CannotTrain
 from validation.probes.train_course import Training, learning_rate
 from validation.probes.train_data import look
 
+pytestmark = pytest.mark.engines
+
 ROOT = Path(__file__).resolve().parents[2]
 TIMES = ("train_s", "input_s", "val_s", "images_per_s")
 EPOCHS = 4

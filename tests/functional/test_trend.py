@@ -23,6 +23,8 @@ from validation.trend import Trend, as_html, as_text, trend_of
 from validation.trend.gather import LEAST_SLOPE, LEVEL, _drifts, _mann_kendall, _spread, _steps, _Value
 from validation.trend.model import NotOneSeries
 
+pytestmark = pytest.mark.computes
+
 DAYS = [f"2026-11-{day:02d}T10-15-00Z-tcp10" for day in range(11, 20)]
 NEWEST = "2026-11-20T10-15-00Z-tcp10"
 PAIR = "tcp-latency.gpu1-fab0.gpu2-fab0"

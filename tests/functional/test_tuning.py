@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.node_modules import load, run
+
+pytestmark = pytest.mark.systems
 
 tuning: Any = load("plugins/plugin_utils/tuning.py")
 reboot: Any = load("plugins/plugin_utils/reboot.py")

@@ -12,6 +12,8 @@ import pytest
 from tests.functional.test_preflight import NODE, WANTED
 from tests.support.node_modules import load
 
+pytestmark = pytest.mark.systems
+
 preflight: Any = load("plugins/plugin_utils/preflight.py")
 
 STACK: dict[str, Any] = {

@@ -17,6 +17,8 @@ from toolkit.lab.debrepo import fingerprint, make_key, make_repositories
 from toolkit.lab.fake_packages import data_files, fingerprint_of, load_fake_packages
 from toolkit.lab.spec import VENDOR_HOST
 
+pytestmark = pytest.mark.systems
+
 DATA = {
     "repo": "cuda",
     "label": "Elastic AI lab stand-in",

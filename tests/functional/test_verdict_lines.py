@@ -17,6 +17,8 @@ from tests.support.report_fixture import make_run
 from tests.support.warm import COMMAND_PATH, command
 from toolkit.lab.spec import lab_dir
 
+pytestmark = pytest.mark.computes
+
 RUN = "2026-11-2{}T10-15-00Z-tcp10"
 SLOW, DEAD, FINE, REJECTED, ACCEPTED, OWED = (RUN.format(n) for n in range(1, 7))
 

@@ -21,6 +21,8 @@ from toolkit.engine import host_modules
 from toolkit.engine.build import build_engine, missing_tools, source_hash
 from validation.rules.release import release
 
+pytestmark = pytest.mark.systems
+
 REPO = Path(__file__).parents[2]
 COLLECTION = "ansible_collections/elastic_ai/toolkit/"
 #: Folders and files of the tree that an installed toolkit works with.

@@ -14,6 +14,8 @@ import pytest
 from toolkit import exits
 from toolkit.cli import cli
 
+pytestmark = pytest.mark.computes
+
 ROOT = Path(__file__).parents[2]
 #: Records are as they were written; a sample is a report, whose words are those of code and templates.
 RECORDS = {"sample", "measurements"}

