@@ -21,7 +21,7 @@ from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
 from toolkit.commands import lease as lease_command
 from toolkit.commands import run
-from toolkit.lease import LeaseError, instance, native, sweep
+from toolkit.lease import LeaseError, ages, instance, native, sweep
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint, parse
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import MOST_BYTES, Fields
@@ -42,6 +42,7 @@ from toolkit.lease.static_forms import (
     read_grant,
     read_leases,
 )
+from toolkit.lease.wire import Deadline, EndCode
 
 WORDS = st.text(st.characters(blacklist_categories=["C"], blacklist_characters="\x7f"), max_size=40)
 NAMES = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
@@ -107,6 +108,54 @@ def test_a_static_wish_comes_back_as_it_was_written(wish: StaticWish) -> None:
 @given(st.lists(st.builds(StaticLease, st.sampled_from(["s1", "s22"]), WORDS, WORDS, NAMES, SECONDS), max_size=3))
 def test_static_leases_come_back_as_they_were_written(leases: list[StaticLease]) -> None:
     assert read_leases(answer_of(leases_text(leases), "gpu1")) == leases
+
+
+@given(st.booleans(), st.floats(0, 1e10), st.floats(-1e10, 1e10), st.sampled_from(list(EndCode)), st.booleans())
+def test_a_deadline_comes_back_as_it_was_written(
+    ends: bool, until: float, due: float, code: EndCode, idle: bool
+) -> None:
+    moments = (until, due) if ends else (None, None)
+    deadline = Deadline(*moments, code, *((abs(due), 600.0) if idle else (None, None)))
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "deadline").write_text(deadline.text())
+        assert Deadline.read(Path(folder) / "deadline") == deadline
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", '{"until": null, "due": null}', '{"until": NaN, "due": NaN, "code": "time"}',
+        '{"until": [], "due": 1, "code": "time"}', '{"until": 1, "due": null, "code": "time"}',
+        '{"until": 1, "due": 1, "code": "never"}', '{"until": -1, "due": 1, "code": "time"}',
+        '{"until": 1, "due": 1, "code": "time", "idle_due": 1}',
+        '{"until": 1, "due": 1, "code": "time", "idle_due": null, "idle_s": null}',
+    ],
+)  # fmt: skip
+def test_what_is_no_deadline_ends_no_lease_and_keeps_none_for_ever(
+    text: str, tmp_path: Path, host: FakeHost, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An agent goes on with what it knew; the sweep says so of a lease that it is to look at."""
+    (tmp_path / "deadline").write_text(text)
+    with pytest.raises(LeaseError, match=r"/deadline\b"):
+        Deadline.read(tmp_path / "deadline")
+    job = jobs_of(slurm_job(41, uid=os.getuid() or 1001, account="research", gres="gpu:v100:1(IDX:1)"))[0]
+    instance.start(host, job, host.serve(idle_minutes={"users.research": 1.0}))
+    path = host.run_dir / "41" / "deadline"
+    path.unlink()
+    path.write_text(text)
+    if os.getuid():
+        host.slurm.answers["squeue"] = "41 RUNNING 1795276800 N/A\n"
+        assert sweep.sweep(host) == 0
+        assert "idleness cannot be measured" in capsys.readouterr().err
+
+
+def test_names_that_were_seen_are_those_of_numbers_alone(host: FakeHost) -> None:
+    host.run_dir.mkdir(parents=True)
+    for damaged in ("", "[]", '{"41": "long"}', '{"41": null}', "[" * 100_000):
+        (host.run_dir / ages.SEEN).write_text(damaged)
+        assert ages.seen_for_s(host, ["41"]) == {"41": 0.0}
+    host.clock.now += 7
+    assert ages.seen_for_s(host, ["41", "42"]) == {"41": 7.0, "42": 0.0}
 
 
 @given(st.builds(NativeRecord, st.integers(0, 0xFFFFFFFE), *[st.lists(st.integers(0, 64)).map(tuple)] * 2))
@@ -312,6 +361,14 @@ def host(tmp_path: Path) -> FakeHost:
 def leased(host: FakeHost, number: int, gres: str) -> None:
     job = jobs_of(slurm_job(number, uid=os.getuid(), gres=gres))[0]
     instance.start(host, job, host.serve())
+
+
+def test_a_lease_whose_record_could_not_be_read_again_is_not_begun(host: FakeHost) -> None:
+    """As with a GPU whose name is none: its owner learns why, and nothing of it stays."""
+    host.gpus.found = [dataclasses.replace(gpu, name="V100\n\x1b[2J") for gpu in host.gpus.found]
+    with pytest.raises(LeaseError, match=r"^instance\.json: devices\[0\]: name is 'V100"):
+        leased(host, 41, "gpu:v100:1(IDX:1)")
+    assert (host.systemd.units, host.firewall.open, instance.known(host).by_job) == ({}, set(), {})
 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"devices": [], "port": 31000}'])

@@ -16,7 +16,7 @@ from tests.support.node_modules import load
 from toolkit.lease import LeaseError, idle, instance, instance_record, sweep
 from toolkit.lease.server_conf import ServerConf, class_of, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
-from toolkit.lease.wire import EndCode, parse_deadline
+from toolkit.lease.wire import Deadline, EndCode
 from toolkit.pool_policy import check_pool
 from validation.model.load import ConfigError
 
@@ -46,7 +46,7 @@ def after(host: FakeHost, minutes: float) -> dict[str, str]:
 
 
 def due(host: FakeHost, number: int = 41) -> Any:
-    return parse_deadline((host.run_dir / str(number) / "deadline").read_text())
+    return Deadline.read(host.run_dir / str(number) / "deadline")
 
 
 def test_it_is_told_and_then_taken_back(host: FakeHost) -> None:

@@ -233,7 +233,7 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     ]
     assert host.slurm.cancelled == [43]
     assert ("10.0.0.9", 30999) not in host.firewall.open
-    moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
+    moved = wire.Deadline.read(host.run_dir / "41" / "deadline")
     # Seconds since the epoch: an hour that a clock shows twice cannot be mistaken.
     assert (moved.until, moved.code) == (4102444800, wire.EndCode.TIME)
 
@@ -257,7 +257,7 @@ def test_an_end_before_its_time_reaches_the_agent_with_its_reason(
     end = "NONE" if taken and minutes is None else now + 60  # as squeue of 22.05 prints it
     host.slurm.answers["squeue"] = f"41 RUNNING {end} {START if taken else 'N/A'}\n"
     assert sweep.sweep(host) == 0
-    moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
+    moved = wire.Deadline.read(host.run_dir / "41" / "deadline")
     assert (moved.until, moved.code) == (now + 60, code)
     assert moved.due is not None
     assert 55 < moved.due - host.clock.monotonic() <= 60

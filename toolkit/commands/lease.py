@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -27,7 +27,7 @@ from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
 from toolkit.lease.display import clock, table, until
 from toolkit.lease.engines import load
-from toolkit.lease.host import this_host
+from toolkit.lease.host import Host, this_host
 from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.manage import Lease
 from toolkit.lease.static_forms import StaticLease
@@ -45,9 +45,35 @@ def lease() -> None:
     """
 
 
-def _released(name: str, state: str, words: str) -> dict[str, str]:
-    """What became of a lease that was to be released, for --json. `state`: released, ends, had-ended or refused."""
-    return {"lease": name, "state": state, "words": words}
+@dataclass(frozen=True)
+class Release:
+    """What became of a lease that was to be released."""
+
+    lease: str
+    state: Literal["released", "ends", "had-ended", "refused"]
+    words: str
+
+
+def _release(host: Host, item: Lease, grace_s: int) -> Release:
+    """Release one of the pool's."""
+    if item.state == "ended":
+        why = endings.ended_words(item.over or item.jobs[0])
+        return Release(str(item.id), "had-ended", f"has already ended: {why}")
+    try:
+        manage.release(host, item, grace_s)
+    except LeaseError as fault:
+        return Release(str(item.id), "refused", str(fault))
+    if grace_s:
+        return Release(str(item.id), "ends", f"ends in {grace_s} s")
+    return Release(str(item.id), "released", "released")
+
+
+def _say_release(done: Release) -> None:
+    """In a line, an error on its own stream."""
+    if done.state == "refused":
+        click.echo(f"error: {done.words}", err=True)
+    else:
+        click.echo(f"lease {done.lease}{' ' if done.state == 'had-ended' else ': '}{done.words}")
 
 
 def _static_table(leases: list[StaticLease]) -> str:
@@ -73,7 +99,7 @@ def _data(item: Lease) -> dict[str, Any]:
         "where": item.where or None,
         "until": answers.when(item.end),
         "class": first.partition,
-        "reason": None if first.reason in ("", "None") else first.reason,
+        "reason": item.reason or None,
         "ended": endings.ended_words(item.over) if item.over else None,
         "parts": parts,
     }
@@ -136,14 +162,13 @@ def _keep(wanted: KeepRequest) -> None:
         say(f"lease {number}: {note}")
 
 
-def _not_yet(reason: str | None) -> str:
+def _not_yet(reason: str) -> str:
     return f"not yet: {reason}" if reason else "not yet"
 
 
 def _waits_for(item: Lease) -> str:
     """Slurm's reason in place of where it is, '' where there is none."""
-    reason = item.jobs[0].reason
-    return f"({reason})" if reason not in ("", "None") else ""
+    return f"({item.reason})" if item.reason else ""
 
 
 @lease.command("list")
@@ -195,17 +220,17 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
         return
     host = this_host()
     item = manage.find(host, number)
-    data = _data(item)
     if as_json:
-        answers.say("lease", data)
+        answers.say("lease", _data(item))
         return
+    first = item.jobs[0]
     lines = [
-        f"lease {number}: {item.what} of {data['user']}, {item.state}",
-        f"  class   {data['class']}",
-        f"  where   {item.where or _not_yet(data['reason'])}",
+        f"lease {number}: {item.what} of {first.user}, {item.state}",
+        f"  class   {first.partition}",
+        f"  where   {item.where or _not_yet(item.reason)}",
         f"  until   {clock(item.end)}",
     ]
-    lines += [f"  ended   {data['ended']}"] if data["ended"] else []
+    lines += [f"  ended   {endings.ended_words(item.over)}"] if item.over else []
     click.echo("\n".join(lines))
     if item.state == "running" and item.jobs[0].user == manage.me():
         for one in endpoint.endpoints_of(host, item.jobs):
@@ -317,8 +342,8 @@ def release(
     if static is not None:
         said = [lease_static.release(inventory, static, name) for name in names]
         if as_json:
-            rows = [_released(name, "released", words) for name, words in zip(names, said)]  # noqa: B905 - Python 3.9
-            answers.say("released-leases", {"leases": rows})
+            rows = [Release(name, "released", words) for name, words in zip(names, said)]  # noqa: B905 - Python 3.9
+            answers.say("released-leases", {"leases": list(map(asdict, rows))})
         else:
             click.echo("\n".join(said))
         return
@@ -331,23 +356,12 @@ def release(
         return
     host = this_host()
     mine = [i for i in manage.leases(host.slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
-    rows = []
+    done = []
     for item in mine if everything else [manage.find(host, number) for number in numbers]:
-        if item.state == "ended":
-            words = f"has already ended: {endings.ended_words(item.over or item.jobs[0])}"
-            rows.append(_released(str(item.id), "had-ended", words))
-        else:
-            try:
-                manage.release(host, item, grace_s)
-                state, words = ("ends", f"ends in {grace_s} s") if grace_s else ("released", "released")
-                rows.append(_released(str(item.id), state, words))
-            except LeaseError as fault:
-                click.echo(f"error: {fault}", err=True)
-                rows.append(_released(str(item.id), "refused", str(fault)))
-                continue
-        if not as_json:
-            click.echo(f"lease {item.id}{' ' if item.state == 'ended' else ': '}{words}")
+        done.append(_release(host, item, grace_s))
+        if not as_json or done[-1].state == "refused":
+            _say_release(done[-1])
     if as_json:
-        answers.say("released-leases", {"leases": rows})
-    if any(row["state"] == "refused" for row in rows):
+        answers.say("released-leases", {"leases": list(map(asdict, done))})
+    if any(one.state == "refused" for one in done):
         sys.exit(Exit.RETRY if everything else Exit.USAGE)

@@ -93,7 +93,7 @@ class Agent:
     def __init__(self, instance: Instance, token: str, runtime: Path, token_file: Path) -> None:
         """Nothing is started yet."""
         self.instance, self.token, self.runtime = instance, token, runtime
-        deadline = wire.parse_deadline(instance.deadline_file.read_text())
+        deadline = Deadline.read(instance.deadline_file)
         self.expiry = Expiry(instance.mode, deadline, instance.grace_s, instance.first_s)
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
@@ -270,8 +270,8 @@ class Agent:
     def _read_deadline(self) -> None:
         """The deadline as root last wrote it: an extension, or an early end, reaches the lease this way."""
         try:
-            deadline = wire.parse_deadline(self.instance.deadline_file.read_text())
-        except (OSError, ValueError, TypeError):
+            deadline = Deadline.read(self.instance.deadline_file)
+        except (OSError, LeaseError):
             return  # what was known stays in force
         before, self.expiry.deadline = self.expiry.deadline, deadline
         if deadline != before:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any, NoReturn
@@ -153,15 +152,15 @@ class Fields:
         """A time or a moment, not negative."""
         return self._seconds(key, self._take(key))
 
-    def seconds_or_none(self, key: str) -> float | None:
-        """The same, or null."""
+    def seconds_or_none(self, key: str, least: float = 0.0) -> float | None:
+        """The same, or null. least: of a moment that may be before the clock's beginning."""
         value = self._take(key)
-        return None if value is None else self._seconds(key, value)
+        return None if value is None else self._seconds(key, value, least)
 
-    def _seconds(self, key: str, value: object) -> float:
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1e15:
+    def _seconds(self, key: str, value: object, least: float = 0.0) -> float:
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not least <= value <= 1e15:
             self.refuse(key, f"is {_shown(value)}")
-        return float(value) if math.isfinite(value) else self.refuse(key, "is no number")
+        return float(value)
 
     def _list(self, key: str) -> list[Any]:
         value = self._take(key)

@@ -18,7 +18,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.instance import known, write_deadline
 from toolkit.lease.instance_record import DEADLINE, Instance
 from toolkit.lease.lease_locks import locked
-from toolkit.lease.wire import Deadline, EndCode, parse_deadline
+from toolkit.lease.wire import Deadline, EndCode
 
 FILE = "idle"
 #: Less processor time of the engine since the last use is none: its processes wake up now and then by themselves.
@@ -73,7 +73,7 @@ def _used(host: Host, instance: Instance, idle: Idle, percent: Mapping[str, int 
 
 def _tell(folder: Path, idle: Idle, limit_s: float, now: float) -> None:
     """To the agent, by the file that it reads: when the lease goes, or that it does not."""
-    before = parse_deadline((folder / DEADLINE).read_text())
+    before = Deadline.read(folder / DEADLINE)
     due = idle.since + limit_s if idle.told else None
     if before.idle_due != due:
         write_deadline(folder, replace(before, idle_due=due, idle_s=now - idle.since if idle.told else None))
@@ -100,7 +100,7 @@ def look(host: Host) -> dict[str, str]:
             cpu_s = seen[job_id][1] if one.lease in in_use else None
             try:
                 words = _one(host, job_id, kept[job_id], limit_s, now, cpu_s)
-            except (OSError, ValueError) as fault:  # its Epilog was here meanwhile
+            except (OSError, LeaseError) as fault:  # its Epilog was here meanwhile
                 words = "" if isinstance(fault, FileNotFoundError) else f"idleness cannot be measured: {fault}"
             if words:
                 done[job_id] = words
@@ -110,7 +110,7 @@ def look(host: Host) -> dict[str, str]:
 def _one(host: Host, job_id: str, idle: Idle, limit_s: float, now: float, used_cpu_s: float | None) -> str:
     """One job, whose lease was used (with the engine's processor time by now) or not (None). What was done."""
     folder = host.run_dir / job_id
-    if parse_deadline((folder / DEADLINE).read_text()).early:
+    if Deadline.read(folder / DEADLINE).early:
         return ""  # it ends already, and its owner knows why
     idle_s = now - idle.since
     minutes = f"{idle_s / 60:.0f} minutes"

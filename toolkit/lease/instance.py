@@ -29,6 +29,7 @@ from toolkit.lease.instance_record import (
     UIDS,
     Instance,
     Instances,
+    Uncertain,
     read_instances,
     write_file,
 )
@@ -293,7 +294,8 @@ def begin(host: Host, job: LeaseJob, conf: ServerConf) -> None:
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
         words = "; ".join([words, *host.systemd.journal(job.job)]) if isinstance(fault, UnitFailed) else words
-        refuse(host, job, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
+        elsewhere = (AlreadyTaken, NothingGiven, Uncertain, mig.NoInstance)
+        refuse(host, job, conf, words, isinstance(fault, elsewhere))
 
 
 def shut_strays(host: Host) -> list[str]:

@@ -136,8 +136,10 @@ class Instance:
         return json.dumps({**asdict(self), **paths, "mps_pipe": "" if self.mps_pipe is None else str(self.mps_pipe)})
 
     def write(self, folder: Path) -> None:
-        """Into the lease's folder, for root alone."""
-        write_file(folder / INSTANCE, self.text(), 0o400)
+        """Into the lease's folder, for root alone. DamagedDocument for one that could not be read again."""
+        text = self.text()
+        Instance.parse(text)
+        write_file(folder / INSTANCE, text, 0o400)
 
 
 def _read(fields: Fields) -> Instance:
@@ -185,6 +187,10 @@ def _read(fields: Fields) -> Instance:
     return found
 
 
+class Uncertain(LeaseError):
+    """What somebody has of this server cannot be told, so that it gives nothing out; another server may."""
+
+
 @dataclass(frozen=True)
 class Instances:
     """All leases on a server, by job. lost: folders of which it cannot be told what they have, and why."""
@@ -203,10 +209,10 @@ class Instances:
         return self.by_job.get(job)
 
     def certain(self, but: str = "") -> dict[str, Instance]:
-        """All of them but one. LeaseError where it cannot be told of one what it has: then nothing may be given out."""
+        """All of them but one. Uncertain where it cannot be told of one what it has: then nothing may be given out."""
         for job, why in self.lost.items():
             if job != but:
-                raise LeaseError(f"what the lease of job {job} has cannot be told: {why}; release that lease")
+                raise Uncertain(f"what the lease of job {job} has cannot be told: {why}; release that lease")
         return {job: found for job, found in self.by_job.items() if job != but}
 
 

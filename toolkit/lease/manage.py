@@ -64,6 +64,12 @@ class Lease:
         return "ending" if "COMPLETING" in states else "starting"
 
     @property
+    def reason(self) -> str:
+        """Why it waits, in Slurm's word; '' where there is none."""
+        reason = self.jobs[0].reason
+        return "" if reason == "None" else reason
+
+    @property
     def over(self) -> SlurmJob | None:
         """The first of its jobs that has ended."""
         return next((job for job in self.jobs if job.ended), None)

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from toolkit.lease import LeaseError
 from toolkit.lease.fields import PATH, DamagedDocument, Fields
 from toolkit.lease.host import Host
+from toolkit.lease.instance_record import Uncertain
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class NativeRecords:
     lost: Mapping[str, str]
 
     def wholes(self) -> dict[int, str]:
-        """Jobs that have a whole GPU, by its index. LeaseError where that cannot be told."""
+        """Jobs that have a whole GPU, by its index. Uncertain where that cannot be told."""
         for job, why in self.lost.items():
-            raise LeaseError(f"which GPUs job {job} has cannot be told: {why}; end that job")
+            raise Uncertain(f"which GPUs job {job} has cannot be told: {why}; end that job")
         return {index: job for job, record in self.by_job.items() for index in record.whole}
 
     def had(self, jobs: Collection[str]) -> tuple[set[int], set[int]]:

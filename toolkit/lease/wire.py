@@ -19,6 +19,9 @@ import re
 import secrets
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+
+from toolkit.lease.fields import Fields
 
 GREETING = "elastic-ai-lease 2"
 MAX_LINE = 512
@@ -118,15 +121,22 @@ class Deadline:
         told = {} if self.idle_due is None else {"idle_due": self.idle_due, "idle_s": self.idle_s}
         return json.dumps({"until": self.until, "due": self.due, "code": self.code.value, **told}) + "\n"
 
-
-def parse_deadline(text: str) -> Deadline:
-    """What `text` says. ValueError where it says nothing of the kind."""
-    data = json.loads(text)
-    if not isinstance(data, dict) or set(data) - {"idle_due", "idle_s"} != {"until", "due", "code"}:
-        raise ValueError("not a deadline")
-    times = ("until", "due", "idle_due", "idle_s")
-    until, due, idle_due, idle_s = (None if data.get(key) is None else float(data[key]) for key in times)
-    return Deadline(until, due, EndCode(data["code"]), idle_due, idle_s)
+    @classmethod
+    def read(cls, path: Path) -> Deadline:
+        """What the file says. FileNotFoundError where there is none, DamagedDocument where it says nothing of the kind:
+        an end that is no moment would never come."""
+        fields = Fields.in_file(path)
+        # Before the server's start, where the lease's end was so.
+        until, due = fields.seconds_or_none("until"), fields.seconds_or_none("due", least=-1e15)
+        code = EndCode(fields.text("code", "|".join(one.value for one in EndCode)))
+        idle = fields.has("idle_due")
+        deadline = cls(
+            until, due, code, fields.seconds("idle_due") if idle else None, fields.seconds("idle_s") if idle else None
+        )
+        fields.end()
+        if (until is None) != (due is None):
+            fields.refuse("due", "is there without until, or until without due")
+        return deadline
 
 
 def proof(token: str, side: str, nonce: str) -> str:
