@@ -15,10 +15,10 @@ import pytest
 from tests.support import lease_forms
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, hooks, instance, leftovers, static, sweep, unit, wire
+from toolkit.lease import LeaseError, hooks, instance, leftovers, static, sweep, unit, wire
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.overlap import refuse_overlap
-from toolkit.lease.server_conf import ServerConf, read_server_conf
+from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.static_forms import StaticWish
 
@@ -346,21 +346,6 @@ def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: Fake
     instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=712), site)
     with pytest.raises(LeaseError, match="asked for 711 MiB of host memory, its engine needs 712"):
         instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=711), site)
-
-
-def test_the_servers_own_description(tmp_path: Path) -> None:
-    path = tmp_path / "server.json"
-    with pytest.raises(LeaseError, match="offers no leases"):
-        read_server_conf(path)
-    path.write_text('{"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "grace_s": 5}')
-    assert read_server_conf(path) == ServerConf("gpu1", "10.0.0.1", (1, 2), Path("/e"), grace_s=5)
-    for shards, count in (("140", 140), ("null", SHARDS_PER_GPU), ('""', SHARDS_PER_GPU), ("0", 0)):
-        text = '{"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "shards_per_gpu": %s}'
-        path.write_text(text % shards)
-        assert read_server_conf(path).shards_per_gpu == count
-    path.write_text('{"node": "gpu1"}')
-    with pytest.raises(LeaseError, match=r"run site\.yml again"):
-        read_server_conf(path)
 
 
 def test_shares_of_all_kinds_are_counted(host: FakeHost, conf: ServerConf) -> None:

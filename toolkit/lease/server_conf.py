@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError
 
@@ -87,21 +89,85 @@ def read_server_conf(path: Path) -> ServerConf:
     return parse_server_conf(text, str(path))
 
 
+def _number(data: dict[str, Any], key: str, otherwise: float) -> float:
+    """A number, also as the text that an older ansible-core makes of it. ValueError for anything else."""
+    value = data.pop(key, otherwise)
+    try:
+        number = None if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or not 0 <= number <= 1e9:
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    return number
+
+
+def _text(data: dict[str, Any], key: str, otherwise: str, form: str = r"[^\x00-\x1f\x7f]*") -> str:
+    value = data.pop(key, otherwise)
+    if not isinstance(value, str) or not re.fullmatch(form, value):
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    return value
+
+
+def _texts(data: dict[str, Any], key: str) -> tuple[str, ...]:
+    value = data.pop(key, ())
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    return tuple(value)
+
+
+def _idle_minutes(data: dict[str, Any]) -> dict[str, float]:
+    value = data.pop("idle_minutes", {})
+    if not isinstance(value, dict):
+        raise ValueError(f"idle_minutes is {ascii(value)[:40]}")
+    told = dict(value)
+    return {name: _number(told, name, 0.0) for name in value}
+
+
+def _flag(data: dict[str, Any], key: str, otherwise: bool) -> bool:
+    value = data.pop(key, otherwise)
+    if not isinstance(value, bool):
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    return value
+
+
+def _ports(data: dict[str, Any]) -> tuple[int, int]:
+    first, last = (int(port) for port in data.pop("ports"))
+    if not 1 <= first <= last <= 65535:
+        raise ValueError(f"ports are {first} to {last}")
+    return first, last
+
+
 def parse_server_conf(text: str, what: str) -> ServerConf:
-    """The same, of the file's text; what: for the error."""
+    """The same, of the file's text; what: for the error. Its defaults are the type's."""
+    plain = ServerConf("", "")
     try:
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("no JSON object")
-        first, last = data.pop("ports")
         shards = data.pop("shards_per_gpu", None)  # None: the inventory says nothing else
-        return ServerConf(
-            ports=(int(first), int(last)),
-            engine_dir=Path(data.pop("engine_dir")),
-            device_users=tuple(data.pop("device_users", ())),
-            native_jobs=_native_jobs(data.pop("native_jobs", "whole")),
+        conf = ServerConf(
+            node=_text({"node": data.pop("node")}, "node", "", r"[A-Za-z0-9._-]{1,255}"),
+            address=str(ipaddress.IPv4Address(data.pop("address"))),
+            ports=_ports(data),
+            engine_dir=Path(_text({"engine_dir": data.pop("engine_dir")}, "engine_dir", "", r"/[^\x00-\x1f\x7f]*")),
             shards_per_gpu=SHARDS_PER_GPU if shards in (None, "") else int(shards),
-            **data,
+            enforcement=_text(data, "enforcement", plain.enforcement, "engine|mps|mig"),
+            transport=_text(data, "transport", plain.transport, "tcp|verbs"),
+            mps_pipe=_text(data, "mps_pipe", plain.mps_pipe),
+            grace_s=_number(data, "grace_s", plain.grace_s),
+            heartbeat_s=_number(data, "heartbeat_s", plain.heartbeat_s),
+            first_s=_number(data, "first_s", plain.first_s),
+            memory_mib=int(_number(data, "memory_mib", plain.memory_mib)),
+            fence=_flag(data, "fence", plain.fence),
+            device_users=_texts(data, "device_users"),
+            native_jobs=_native_jobs(data.pop("native_jobs", "whole")),
+            idle_minutes=_idle_minutes(data),
+            gpu_class=_text(data, "gpu_class", plain.gpu_class),
         )
-    except (KeyError, TypeError, ValueError) as fault:
+        if data:
+            raise ValueError(f"{ascii(next(iter(data)))[:40]} is unknown")
+        return conf
+    except KeyError as fault:
+        raise LeaseError(f"{what}: {fault} is missing; run site.yml again") from None
+    except (TypeError, ValueError, RecursionError) as fault:
         raise LeaseError(f"{what}: {fault}; run site.yml again") from None
