@@ -8,7 +8,7 @@ from functools import cache
 from jinja2 import Environment
 
 from validation.campaign.model import Campaign, Cell, Row, Section
-from validation.campaign.sections import PARTS
+from validation.campaign.sections import MARKS, PARTS
 from validation.report import numbers
 from validation.report.claims import CHIPS, STATES
 from validation.report.criteria import code_words, slug
@@ -104,7 +104,7 @@ def _figure(campaign: Campaign, section: Section, unit: str) -> Figure | None:
 
 def _span(label: str, row: Row, cell: Cell) -> Span:
     assert cell.value is not None  # asked before
-    what = row.case if row.batch is not None else f"{row.name.split()[0]} {row.case}" if row.case else row.name
+    what = row.case if row.batch is not None else f"{MARKS[row.criterion]} {row.case}" if row.case else row.name
     return Span(f"{label}: {what}", cell.value, cell.low, cell.high, failed=cell.verdict == "fail")
 
 

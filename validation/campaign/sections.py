@@ -59,3 +59,21 @@ PARTS = (
         ),
     ),
 )
+MARKS = {
+    "tr.netlat": "TCP",
+    "tr.tcpbw": "TCP",
+    "tr.rdmalat": "RDMA",
+    "tr.rdmabw": "RDMA",
+    "tn.rdma": "RDMA",
+    "tr.remotelat": "Remote",
+    "rm.ratio": "Remote",
+    "rm.roundtrip": "CUDA",
+    "rm.copy": "Copies",
+    RATE: "Rate",
+    "tn.intra": "Efficiency",
+    "tn.inter": "Efficiency",
+    "rm.layout": "L4,",
+    "rm.fraction": "Fractions",
+    "rm.scale": "All",
+}
+"""The word of a criterion before a case, where the chart has no room for the name of its row."""

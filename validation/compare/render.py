@@ -14,6 +14,7 @@ from validation.report.criteria import FAMILIES
 from validation.report.pages import environment
 from validation.report.svg.colour import ALARM, GREEN, INK, MUTED, PAPER
 from validation.report.svg.drawing import element, path, svg
+from validation.rules.criterion import family_of
 
 _TEXT_ROWS = 20
 _NONE = numbers.NONE
@@ -156,7 +157,7 @@ def as_html(comparison: Comparison) -> str:
     widest = max([abs(f.change) for f in figures if f.change is not None], default=0.1) or 0.1
     families: dict[str, list[object]] = {}
     for criterion in comparison.criteria:
-        key = criterion.id.partition(".")[0]
+        key = family_of(criterion.id)
         families.setdefault(FAMILIES.get(key, key), []).append(criterion)
     return (
         _environment()

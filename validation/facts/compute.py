@@ -16,6 +16,10 @@ THROTTLED = ("hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowd
 last; sw_power_cap is usual under matrix products."""
 
 
+NO_MEMORY = "out of memory"
+"""What the probe calls a problem for which memory did not suffice."""
+
+
 def out_of_memory(why: str) -> bool:
     """Whether torch says that the memory of a device did not suffice."""
     return "out of memory" in why
@@ -33,6 +37,11 @@ class ComputeFigure(Model):
     best_tflops: Rate | None = Field(default=None, gt=0, allow_inf_nan=False)
     not_finite: Count = 0  # problems whose result was none
     skipped: dict[str, int] = Field(default={})
+
+    @property
+    def lacked_memory(self) -> int:
+        """How many problems the device's memory did not hold, for which the probe has one word."""
+        return self.skipped.get(NO_MEMORY, 0)
 
 
 class ComputeDevice(Model):

@@ -70,6 +70,10 @@ class GpuCell(Model):
         return " to ".join("H" if end is None else f"GPU {end}" for end in (self.source, self.target))
 
 
+_CELL: dict[What, What] = {"h2d": "peer", "d2h": "peer"}
+"""What is copied -> what the cell of the matrix is called that it belongs to."""
+
+
 class GpuCopy(GpuCell):
     """Copies of one size: the rate of each, by the GPU's events from 1 MiB on and below that by the clock.
 
@@ -188,6 +192,7 @@ class GpuCopyFacts(Facts):
     def holes(self) -> list[str]:
         """In words, what the matrix of H and all GPUs lacks: GPUs, cells, verified data. `held` GPUs are left out."""
         found = [gpu.untaken for gpu in self.gpus if gpu.untaken and not gpu.held]
+        told: set[tuple[What, int | None, int | None]] = set()  # cells of which a fault is among them
         ends = (None, *(number for number, gpu in enumerate(self.gpus) if not gpu.untaken))
         if self.declared > len(self.gpus):
             found.append(
@@ -202,13 +207,16 @@ class GpuCopyFacts(Facts):
                 if source is None and target is None:
                     continue
                 copy, wait = self.cell(source, target)
-                cell = GpuCell(what="local" if source == target else "peer", source=source, target=target).words
+                cell = GpuCell(what="local" if source == target else "peer", source=source, target=target)
                 if copy is None or wait is None:
-                    found.append(f"{cell}: nothing was measured")
+                    found.append(f"{cell.words}: nothing was measured")
                 elif fault := copy.fault or wait.error:
-                    found.append(f"{cell}: {fault}")
+                    found.append(f"{cell.words}: {fault}")
+                else:
+                    continue
+                told.add((cell.what, source, target))
         kernels = [w for w in self.waits if w.what == "kernel" and w.error and w.started and w.target in ends]
         found = [*(f"{w.words}: {w.error}" for w in kernels), *found]  # what follows in its context is its error, too
-        wrong = [c for c in self.copies if c.fault and not any(c.words in words for words in found)]
+        wrong = [c for c in self.copies if c.fault and (_CELL.get(c.what, c.what), c.source, c.target) not in told]
         wrong = [c for c in wrong if {c.source, c.target} <= set(ends)]
         return [*found, *(f"{c.words}, {number_of(c.bytes, 'byte')}: {c.fault}" for c in wrong)]

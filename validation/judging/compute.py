@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
 from validation.facts import ComputeDevice, ComputeFacts, ComputeFigure
+from validation.facts.compute import NO_MEMORY
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import bound_of
 from validation.model import Bound, Judgement, Measurement, Subject
@@ -186,11 +187,11 @@ def _impossible(device: ComputeDevice, figure: ComputeFigure) -> str:
 def _lost(mine: ComputeFigure, others: list[ComputeFigure]) -> str:
     """What did not run here and ran on others of the model, or did not run for want of memory."""
     least = min((sum(f.skipped.values()) for f in others), default=0)
-    memory = mine.skipped.get("out of memory", 0)
+    memory = mine.lacked_memory
     skipped = sum(mine.skipped.values())
     if not memory and (skipped <= least or not others):
         return ""
-    why = "out of memory" if memory else max(mine.skipped, key=lambda words: mine.skipped[words])
+    why = NO_MEMORY if memory else max(mine.skipped, key=lambda words: mine.skipped[words])
     return (
         f"{mine.list} {mine.precision}: {memory or skipped} of "
         f"{number_of(mine.problems + skipped, 'problem')} did not run: {why}"

@@ -190,12 +190,14 @@ def _states(case: Case, one: Seen, peers: list[Seen]) -> tuple[list[str], list[s
         wrong.append(f"NVML shows {there} of {number_of(wanted, 'GPU')}")
     elif wanted and there > wanted:
         wrong.append(f"NVML shows {number_of(there, 'GPU')}, {wanted} declared")
+    told: set[tuple[str, str]] = set()  # GPU, fault
     for facts, when in one.readings:
         wrong += [f"{lost}{when}" for lost in facts.lost]
         if facts.unread:
             wrong.append(f"{facts.unread}{when}")
         for gpu in facts.gpus:
-            faults = [fault for fault in _faults(gpu, one.node) if f"{gpu.words}: {fault}" not in wrong]
+            faults = [fault for fault in _faults(gpu, one.node) if (gpu.words, fault) not in told]
+            told |= {(gpu.words, fault) for fault in faults}
             wrong += [f"{gpu.words}: {fault}{when}" for fault in faults]
     for gpu in one.first.gpus:
         wrong += [f"{gpu.words}: {odd}" for odd in _odd(gpu, one.first, peers)]

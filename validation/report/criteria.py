@@ -14,7 +14,7 @@ from validation.model.judgement import others
 from validation.report import many
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
 from validation.report.svg.charts import Dot, bound_strip
-from validation.rules.criterion import Criterion
+from validation.rules.criterion import Criterion, family_of
 from validation.rules.fabric import Fabric
 
 FAMILIES = {
@@ -178,7 +178,7 @@ def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion], fabric: Fa
     """The criteria table: every criterion once, families in their usual order, unknown ones last."""
     groups: dict[str, list[CriterionVerdict]] = {}
     for criterion in verdict.criteria:
-        groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
+        groups.setdefault(family_of(criterion.id), []).append(criterion)
     keys = [k for k in FAMILIES if k in groups] + sorted(k for k in groups if k not in FAMILIES)
     return tuple(
         Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id), fabric) for c in groups[k]))

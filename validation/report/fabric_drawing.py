@@ -89,7 +89,9 @@ def fabric_figure(documents: RunDocuments, worst: WorstLink | None = None) -> Fi
             for port in node.ports
         ),
     )
-    return Figure("fabric-drawing", caption, svg, table)
+    ports = {f"{node.name}/{port.interface}" for node in nodes for port in node.ports}
+    marked = worst is not None and (large or ports.issuperset(worst.ends))
+    return Figure("fabric-drawing", caption, svg, table, marked=marked)
 
 
 def link_figure(documents: RunDocuments) -> Figure | None:

@@ -50,6 +50,7 @@ from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.summary_page import sentences
 from validation.report.words import front_words
+from validation.rules.criterion import family_of
 from validation.rules.fabric import Fabric
 
 SCHEMA: Final = "elastic-ai-report/2"
@@ -246,7 +247,7 @@ def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bo
     entry = documents.catalogue.get(criterion.id)
     place, decides = decisive(criterion.judgements) or (None, None)
     words = bound_lines(decides.bound if decides else None) or ((entry.bound.said(documents.fabric),) if entry else ())
-    key = criterion.id.partition(".")[0]
+    key = family_of(criterion.id)
     without = CriterionEntry(
         id=criterion.id,
         family=FAMILIES.get(key, key),

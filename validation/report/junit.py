@@ -16,6 +16,7 @@ from validation.report.claims import STATES, conformance_of
 from validation.report.criteria import FAMILIES
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
+from validation.rules.criterion import family_of
 
 # A planned measurement that did not deliver is a fault of the run, not a choice.
 _ERRORS = ("missing-result", "tool-failed", "missing-metric", "above-ceiling", "too-noisy")
@@ -87,7 +88,7 @@ def junit_xml(documents: RunDocuments) -> bytes:
     _sign_off(root, verdict, rehearsal)
     groups: dict[str, list[CriterionVerdict]] = {}
     for criterion in verdict.criteria:
-        groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
+        groups.setdefault(family_of(criterion.id), []).append(criterion)
     for key in [*(k for k in FAMILIES if k in groups), *sorted(k for k in groups if k not in FAMILIES)]:
         title = FAMILIES.get(key, key)
         suite = SubElement(root, "testsuite", {"name": title})

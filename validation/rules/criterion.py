@@ -181,6 +181,11 @@ class Applies(Model):
         return fabric.link_layer in self.link_layers and fabric.transport in self.transports
 
 
+def family_of(id_: str) -> str:
+    """`tr` of `tr.tcpbw`."""
+    return id_.partition(".")[0]
+
+
 class Criterion(Model):
     """One statement that must hold.
 

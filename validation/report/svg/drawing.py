@@ -34,7 +34,7 @@ class DataTable:
 class Figure:
     """A drawing with caption and numbers, or, where nothing was measured, `empty`: the sentence that says so and why.
 
-    `criteria` are those whose values are shown.
+    `criteria` are those whose values are shown. `marked`: the slowest measured link is.
     """
 
     id: str
@@ -43,6 +43,7 @@ class Figure:
     table: DataTable | None = None
     empty: str | None = None
     criteria: tuple[str, ...] = ()
+    marked: bool = False
 
 
 @cache
