@@ -10,6 +10,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
     "slurm": ("slurm_confines", "slurm_topology", "slurm_memory_mib", "slurm_gpus", "slurm_cluster"),
+    "slurm_conf": ("slurm_conf",),
     "slurm_cores": ("slurm_gpu_cores",),
     "slurm_node": ("slurm_judged", "slurm_data_left"),
     "slurm_policy": ("slurm_policy", "slurm_pool_faults"),

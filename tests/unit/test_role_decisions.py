@@ -316,3 +316,29 @@ def test_key_files_are_called_as_their_repositories() -> None:
         "cuda": "/k/cuda.asc",
         "nvidia-container-toolkit": "/k/nvidia-container-toolkit.asc",
     }
+
+
+def settings(cgroups: bool = True, **changed: Any) -> dict[str, Any]:
+    wanted = {
+        "name": "pool", "host": "head", "address": "192.0.2.1", "shards": 0, "job_submit": False,
+        "prolog": "", "epilog": "", "policies": {}, "extra": {},
+    }  # fmt: skip
+    conf = load("plugins/plugin_utils/slurm_conf.py").slurm_conf
+    lines: dict[str, Any] = conf({"cgroups": cgroups, "memory_per_cpu_mib": 2000}, {**wanted, **changed})
+    return lines
+
+
+def test_settings_of_slurm_follow_from_the_cluster() -> None:
+    bare = settings(cgroups=False)
+    assert (bare["SlurmctldHost"], bare["ProctrackType"]) == ("head(192.0.2.1)", "proctrack/linuxproc")
+    assert (bare["GresTypes"], bare["AccountingStorageTRES"]) == ("gpu", "gres/gpu")
+    assert not {"PrologFlags", "JobSubmitPlugins", "Prolog", "Epilog", "PrologEpilogTimeout"} & set(bare)
+    parts = settings(shards=4, job_submit=True, prolog="/p")
+    assert (parts["GresTypes"], parts["AccountingStorageTRES"]) == ("gpu,shard", "gres/gpu,gres/shard")
+    assert (parts["PrologFlags"], parts["Prolog"], parts["BatchStartTimeout"]) == ("Alloc,Contain", "/p", 150)
+    assert (parts["JobSubmitPlugins"], "Epilog" in parts) == ("lua", False)
+
+
+def test_policies_win_over_settings_and_the_site_over_both() -> None:
+    both = settings(policies={"InactiveLimit": 7, "SlurmdTimeout": 8}, extra={"SlurmdTimeout": 9, "Own": "x"})
+    assert (both["InactiveLimit"], both["SlurmdTimeout"], list(both)[-1]) == (7, 9, "Own")
