@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from toolkit.lease import SHARDS_PER_GPU, LeaseError
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -30,7 +32,7 @@ def test_the_servers_own_description(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"node": "a b"}, {"address": "gpu1"}, {"address": None}, {"ports": [2, 1]}, {"ports": [1]}, {"ports": "1-2"},
+        {"node": "a b"}, {"address": "gpu 1"}, {"address": None}, {"ports": [2, 1]}, {"ports": [1]}, {"ports": "1-2"},
         {"engine_dir": "opt"}, {"engine_dir": None}, {"grace_s": "soon"}, {"grace_s": True}, {"grace_s": -1},
         {"first_s": float("nan")}, {"heartbeat_s": [5]}, {"memory_mib": None}, {"fence": "yes"},
         {"enforcement": "hope"},
@@ -54,3 +56,8 @@ def test_numbers_of_a_server_may_be_texts(tmp_path: Path) -> None:
     found = read_server_conf(tmp_path / "server.json")
     minutes = {"users.a": 20.0}
     assert found == ServerConf("gpu1", "10.0.0.1", (1, 2), Path("/e"), 140, grace_s=5.0, idle_minutes=minutes)
+
+
+def test_what_the_role_writes_is_what_the_server_reads() -> None:
+    role = yaml.safe_load((Path(__file__).parents[2] / "roles/remoting_server/vars/main.yml").read_text("utf-8"))
+    assert set(role["__remoting_server_settings"]) <= {field.name for field in dataclasses.fields(ServerConf)}

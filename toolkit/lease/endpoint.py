@@ -89,7 +89,7 @@ class LeaseEndpoint:
             lease=fields.number("lease"),
             job=fields.text("job", r"s?[0-9]{1,10}"),
             node=fields.text("node", r"[^\s\x00-\x1f\x7f]{1,255}"),
-            address=fields.address("address"),
+            address=fields.host("address"),
             port=fields.number("port", least=1, most=65535),
             agent_port=fields.number("agent_port", least=1, most=65535),
             token=fields.secret("token", r"[A-Za-z0-9_-]{16,128}"),

@@ -18,6 +18,7 @@ from toolkit.lease import LeaseError
 MOST_BYTES = 1 << 20
 #: Nothing that ends a line or a word elsewhere.
 PLAIN = r"[^\x00-\x1f\x7f\ud800-\udfff]*"
+HOST = r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}"
 PATH = r"/[^\x00-\x1f\x7f\ud800-\udfff]*"
 
 
@@ -109,9 +110,9 @@ class Fields:
         """An absolute path."""
         return Path(self.text(key, PATH))
 
-    def address(self, key: str) -> str:
-        """An IPv4 address."""
-        return self._address(key, self._take(key))
+    def host(self, key: str) -> str:
+        """An address, or a name that this machine resolves."""
+        return self.text(key, HOST)
 
     def addresses(self, key: str) -> tuple[str, ...]:
         """A list of them."""

@@ -154,7 +154,7 @@ def _read(fields: Fields) -> Instance:
         mode="hold" if fields.text("mode", "run|hold") == "hold" else "run",
         host=fields.text("host", _HOST),
         clients=fields.addresses("clients"),
-        address=fields.address("address"),
+        address=fields.host("address"),
         port=fields.number("port", least=1, most=65535),
         agent_port=fields.number("agent_port", least=1, most=65535),
         devices=devices,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError
+from toolkit.lease.fields import HOST
 
 
 @dataclass(frozen=True)
 class ServerConf:
-    """address: where leases listen. ports: first and last of those that leases may use, two for each lease.
+    """address: where leases listen, or a name of it. ports: first and last of those for leases, two for each.
 
     grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
     first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held
@@ -147,7 +147,7 @@ def parse_server_conf(text: str, what: str) -> ServerConf:
         shards = data.pop("shards_per_gpu", None)  # None: the inventory says nothing else
         conf = ServerConf(
             node=_text({"node": data.pop("node")}, "node", "", r"[A-Za-z0-9._-]{1,255}"),
-            address=str(ipaddress.IPv4Address(data.pop("address"))),
+            address=_text({"address": data.pop("address")}, "address", "", HOST),
             ports=_ports(data),
             engine_dir=Path(_text({"engine_dir": data.pop("engine_dir")}, "engine_dir", "", r"/[^\x00-\x1f\x7f]*")),
             shards_per_gpu=SHARDS_PER_GPU if shards in (None, "") else int(shards),
