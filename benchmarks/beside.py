@@ -54,7 +54,7 @@ from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
 from validation.run.columns import Columns
 from validation.run.frames import read_frames
-from validation.judging.judge import judge
+from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
 gc.set_threshold(*COLLECTOR)

@@ -31,7 +31,7 @@ import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
 from validation.run.consistency import check_documents, read_evidence
-from validation.judging.judge import judge
+from validation.verdict.judge import judge
 from validation.run.read import read
 
 def used():
@@ -89,7 +89,7 @@ from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
 from validation.run.columns import Columns
 from validation.run.frames import read_frames
-from validation.judging.judge import judge
+from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
 

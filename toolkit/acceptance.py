@@ -19,12 +19,11 @@ from validation.base.counting import number_of
 from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
-from validation.facts import Ports
-from validation.judging.again import again, on_nodes
 from validation.judging.case import make_case
+from validation.kinds.parsing import ParseError, as_facts
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError
-from validation.parsers.common import ParseError, as_facts
+from validation.model.node_facts import Ports
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.rules.release import release
@@ -36,6 +35,7 @@ from validation.run.names import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDIC
 from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
 from validation.signing import is_signed
+from validation.verdict.again import again, on_nodes
 
 if TYPE_CHECKING:
     from validation.report import Written

@@ -16,10 +16,10 @@ from validation.asbuilt.checks import tag_of
 from validation.base.counting import number_of
 from validation.execute import Launcher
 from validation.execute.measure import Taken, take
-from validation.facts import AsBuiltFacts, CheckOutcome
 from validation.kinds import job_for
+from validation.measures.asbuilt.facts import AsBuiltFacts, CheckOutcome
+from validation.measures.asbuilt.plan import AT_A_TIME, checks
 from validation.model import Node, Topology
-from validation.plan.suites.asbuilt import AT_A_TIME, checks
 
 CRITERION = "pf.asbuilt"
 

@@ -11,10 +11,10 @@ from toolkit.next_steps import next_commands, unselected
 from toolkit.progress import make_console
 from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
 from toolkit.verdict_text import UNDECLARED, print_verdict
-from validation.judging.glance import Glance, glance
 from validation.model import VerdictDoc
 from validation.run.read import Run
 from validation.signing import is_signed
+from validation.verdict.glance import Glance, glance
 
 
 def print_ending(

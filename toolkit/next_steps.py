@@ -10,10 +10,10 @@ from pathlib import Path
 from toolkit.lab.spec import DEFAULT_NAME, lab_dir, state_root
 from toolkit.lab_inventory import listed_lab
 from validation.base.errors import ToolkitError
-from validation.judging.glance import Glance
-from validation.judging.unmeasured import Why
 from validation.model import RunInfo, Topology, VerdictDoc
 from validation.rules.criterion import Criterion
+from validation.verdict.glance import Glance
+from validation.verdict.unmeasured import Why
 
 SIGN = 'toolkit sign {run} --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"'
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from toolkit.errors import UsageFault
 from validation.base import bounded
-from validation.parsers.common import ParseError
-from validation.parsers.training_trace import trace_of
+from validation.kinds.parsing import ParseError
+from validation.measures.training.trace import trace_of
 from validation.probes.train_trace import SORTS
 from validation.run.read import Run
 

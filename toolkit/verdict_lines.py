@@ -1,6 +1,6 @@
 """A verdict in about ten lines: what a run ends with on a terminal, in a pipe and in a log.
 
-Words for people, made from typed data (validation/judging/glance.py); nobody parses them. Nothing here is padded.
+Words for people, made from typed data (validation/verdict/glance.py); nobody parses them. Nothing here is padded.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rich.text import Text
 
 from toolkit.progress import duration
 from validation.base.counting import number_of
-from validation.judging.glance import Failure, Glance, Group, Suspected
 from validation.model import VerdictDoc
+from validation.verdict.glance import Failure, Glance, Group, Suspected
 
 MOST = 3
 """Of failures of a group, of groups, of suspects, and of what keeps a run incomplete: the others are counted."""

@@ -30,8 +30,8 @@ from toolkit.commands import node as node_command
 from toolkit.lab.spec import make_spec
 from toolkit.lease import instance
 from toolkit.lease.static_forms import StaticLease
-from validation.facts import AsBuiltFacts, CheckOutcome
-from validation.judging.addendum import Addendum
+from validation.measures.asbuilt.facts import AsBuiltFacts, CheckOutcome
+from validation.verdict.addendum import Addendum
 
 pytestmark = pytest.mark.computes
 

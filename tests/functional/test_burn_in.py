@@ -24,11 +24,12 @@ from tests.support.run_case import processes_of
 from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from toolkit.engine import build
 from toolkit.lab.gpufaults import described
-from validation.facts import BurnFacts
 from validation.kinds import parse
-from validation.parsers import ParseError
+from validation.kinds.parsing import ParseError
+from validation.measures.compute import burn_copies_probe
+from validation.measures.compute.burn_in_facts import BurnFacts
 from validation.plan.suites import PlanError
-from validation.probes import burn_copies, torch_burn, torch_compute
+from validation.probes import torch_burn, torch_compute
 from validation.probes.supervise import descendants
 from validation.report.burn_in import burn_figures
 from validation.report.documents import read_run
@@ -277,8 +278,8 @@ def test_the_plan_says_the_minutes_and_holds_them_to_a_week() -> None:
 
 def test_windows_are_few_however_long_it_takes() -> None:
     for seconds in (1.0, 30.0, 60.0, 3600.0, 168 * 3600.0):
-        windows = seconds / burn_copies.window_s(seconds)
-        assert 12 < windows <= burn_copies.WINDOWS + 1
+        windows = seconds / burn_copies_probe.window_s(seconds)
+        assert 12 < windows <= burn_copies_probe.WINDOWS + 1
 
 
 def test_the_command_line_says_what_goes_with_minutes_prints_the_plan_and_stops_clean(tmp_path: Path) -> None:

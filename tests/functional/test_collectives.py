@@ -15,16 +15,16 @@ from tests.support.collectives_documents import TESTS, TESTS_PARAMS, document, h
 from tests.support.collectives_documents import all_tables as nccl_tests
 from tests.support.collectives_documents import torch_document as torch
 from tests.support.site import ALL, LAB, REAL_FACTS, criterion, hardware, healthy, judged, plan_of, verdict_of
-from validation.facts import CollectivesFacts
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.collectives import collectives_probe
+from validation.measures.collectives.bounds import Layout, bound, ceiling
+from validation.measures.collectives.facts import CollectivesFacts
+from validation.measures.collectives.nccl_tests import table as read
 from validation.model import Measurement, Node, Result, Topology, VerdictDoc
-from validation.parsers import ParseError
-from validation.parsers.nccl_tests import table as read
-from validation.probes import collectives
 from validation.probes.asked import make
 from validation.probes.collectives_rank import OPS, factor
 from validation.probes.tool import Ran
-from validation.rules.collective_bounds import Layout, bound, ceiling
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/collectives.json").read_text())
 SERVERS = hardware(["gpu1", "gpu2", "gpu3"], slots=8)
@@ -157,7 +157,7 @@ def test_sizes_that_did_not_fit_are_said() -> None:
 
 def command(fabric: str, label: str, topology: Topology) -> str:
     m = plan_of(topology, ALL, fabric).measurement(f"collectives.{label}")
-    return " ".join(collectives.torch_command(make(collectives.Asked, job_for(m, topology).probe.params)))
+    return " ".join(collectives_probe.torch_command(make(collectives_probe.Asked, job_for(m, topology).probe.params)))
 
 
 def test_it_is_started_as_a_training_is() -> None:
@@ -320,20 +320,20 @@ def container(monkeypatch: pytest.MonkeyPatch, programs: set[str], linked: set[s
         mpi = command[2].rpartition("/")[2] in linked
         return Ran(command, 0, "\tlibmpi.so.40 => /opt/hpcx/libmpi.so.40\n" if mpi else "\tlibc.so.6 => /lib\n", "")
 
-    monkeypatch.setattr(collectives, "run_tool", run)
+    monkeypatch.setattr(collectives_probe, "run_tool", run)
 
 
 def test_programs_of_nccl_tests_that_are_built_without_mpi_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_for(plan_of(SERVERS).measurement("collectives.two"), SERVERS)
-    asked = make(collectives.Asked, job.probe.params)
-    alone = set(collectives.PROGRAMS.values())
+    asked = make(collectives_probe.Asked, job.probe.params)
+    alone = set(collectives_probe.PROGRAMS.values())
     both = alone | {f"{name}_mpi" for name in alone}
     container(monkeypatch, alone, set())
-    assert collectives.nccl_tests(asked) == ("", "")
+    assert collectives_probe.nccl_tests(asked) == ("", "")
     container(monkeypatch, alone, alone)
-    assert collectives.nccl_tests(asked) == (BIN, "")
+    assert collectives_probe.nccl_tests(asked) == (BIN, "")
     container(monkeypatch, both, both - alone)  # NVIDIA's images have both
-    assert collectives.nccl_tests(asked) == (BIN, "_mpi")
-    assert f"{BIN}/all_reduce_perf_mpi" in collectives.tests_command(asked, BIN, "all_reduce", "_mpi")
+    assert collectives_probe.nccl_tests(asked) == (BIN, "_mpi")
+    assert f"{BIN}/all_reduce_perf_mpi" in collectives_probe.tests_command(asked, BIN, "all_reduce", "_mpi")
     container(monkeypatch, set(), set())
-    assert collectives.nccl_tests(asked) == ("", "")
+    assert collectives_probe.nccl_tests(asked) == ("", "")

@@ -9,10 +9,10 @@ import pytest
 from tests.support import rdma_case
 from tests.support.collectives_documents import healthy_collectives, nccl_log
 from tests.support.site import GPU, NIC, REAL_FACTS, below, criterion, healthy, plan_of, verdict_of
-from validation.facts import CollectivesFacts, NcclPath
+from validation.measures.collectives.facts import CollectivesFacts, NcclPath
+from validation.measures.training.carriers import carriers
+from validation.measures.training.nccl_log import nccl_path
 from validation.model import Judgement, Measurement, Result, Topology
-from validation.parsers.carriers import carriers
-from validation.parsers.nccl_log import nccl_path
 
 ID = "tr.ncclpath"
 TWO = ["gpu1"] * 8 + ["gpu2"] * 8

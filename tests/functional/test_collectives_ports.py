@@ -15,10 +15,10 @@ from tests.support import rdma_case
 from tests.support.collectives_documents import document_of, healthy_collectives, nccl_log
 from tests.support.engine_run import ROOT
 from tests.support.site import criterion, healthy, plan_of, result, verdict_of
-from validation.judging.collectives_ports import least_bytes
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.collectives.ports import least_bytes
 from validation.model import Judgement, Measurement, Result
-from validation.parsers import ParseError
 from validation.probes import port_bytes
 
 ID = "tr.ncclports"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.support import damage
 from tests.support.recordings import RECORDINGS
 from validation.kinds import KINDS, parse
+from validation.kinds.parsing import ParseError
 from validation.model import Sample
-from validation.parsers import ParseError
 from validation.rules.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes

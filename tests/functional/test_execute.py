@@ -23,9 +23,9 @@ from validation.execute import Output, Remote, RunError, run_plan
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
 from validation.kinds import job_for
+from validation.measures.training import training_short_probe
 from validation.model import Result
 from validation.model.load import read_results
-from validation.probes import training_short
 from validation.probes.asked import make
 
 TOOLS = pytest.mark.skipif(
@@ -265,7 +265,7 @@ def test_training_is_launched_in_the_fabric_with_addresses_and_slots() -> None:
     m = plan(topo, "training").measurement("training-short.inter")
     job = job_for(m, topo)
     assert job.node == "gpu1"
-    asked = make(training_short.Asked, job.probe.params)
+    asked = make(training_short_probe.Asked, job.probe.params)
     assert asked.hosts == ["127.0.0.2:1", "127.0.0.3:1"]
     assert asked.networks == ["127.0.0.0/8"]
     assert asked.ranks == 2

@@ -15,11 +15,12 @@ import pytest
 from tests.support.compute_case import MODEL, Spoil, document, gpu, params, planned_params, result_of, seconds, slower
 from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.compute import gpu_compute_probe
+from validation.measures.compute.gpu_rates import PEAKS, SEEN, peak, shapes
 from validation.model import Found, Plan, Topology
-from validation.parsers import ParseError
-from validation.probes import deepbench, gpu_compute, torch_compute
+from validation.probes import deepbench, torch_compute
 from validation.probes.asked import make
-from validation.rules.gpu_rates import PEAKS, SEEN, peak, shapes
 
 pytestmark = pytest.mark.engines
 
@@ -104,16 +105,18 @@ def test_exit_0_with_nothing_measured_is_no_measurement(devices: Any) -> None:
     report = {**json.loads(doc["stdout"]), "devices": devices}
     with pytest.raises(ParseError, match="nothing was measured"):
         parse("gpu-compute", {**doc, "stdout": json.dumps(report)}, params())
-    assert gpu_compute.wrong({**report, "devices": []}, 0) == "nothing was measured"
+    assert gpu_compute_probe.wrong({**report, "devices": []}, 0) == "nothing was measured"
 
 
 def test_torch_without_cuda_on_a_node_with_gpus_is_an_error_and_no_measurement_of_processors() -> None:
     bare = {"torch": "2.7.1+cpu", "cuda": "", "where": "cpu", "devices": []}
-    assert gpu_compute.wrong(bare, 8) == "torch 2.7.1+cpu (built without CUDA) sees none of the 8 GPUs of this node"
-    assert "built for CUDA 12.8" in str(gpu_compute.wrong({**bare, "cuda": "12.8"}, 8))
+    assert (
+        gpu_compute_probe.wrong(bare, 8) == "torch 2.7.1+cpu (built without CUDA) sees none of the 8 GPUs of this node"
+    )
+    assert "built for CUDA 12.8" in str(gpu_compute_probe.wrong({**bare, "cuda": "12.8"}, 8))
     seven = {**bare, "where": "cuda", "devices": [gpu(n, params()) for n in range(7)]}
-    assert gpu_compute.wrong(seven, 8) == "torch sees 7 of the 8 GPUs of this node"
-    assert gpu_compute.wrong({**seven, "devices": [gpu(n, params()) for n in range(8)]}, 8) is None
+    assert gpu_compute_probe.wrong(seven, 8) == "torch sees 7 of the 8 GPUs of this node"
+    assert gpu_compute_probe.wrong({**seven, "devices": [gpu(n, params()) for n in range(8)]}, 8) is None
 
 
 def torch_that_says(folder: Path, answer: str) -> str:
@@ -126,13 +129,15 @@ def torch_that_says(folder: Path, answer: str) -> str:
 
 def test_the_probe_hands_on_what_the_worker_says_and_what_it_did_not_do(tmp_path: Path) -> None:
     asked = json.loads(json.dumps({**params(), "device": "cpu"}))
-    good = gpu_compute.probe(make(gpu_compute.Asked, {**asked, "python": torch_that_says(tmp_path, "{}")}))
+    good = gpu_compute_probe.probe(make(gpu_compute_probe.Asked, {**asked, "python": torch_that_says(tmp_path, "{}")}))
     assert "cannot be used" in str(good["error"])
     recorded = RECORDED["document"]["stdout"]
-    doc = gpu_compute.probe(make(gpu_compute.Asked, {**asked, "python": torch_that_says(tmp_path, recorded)}))
+    doc = gpu_compute_probe.probe(
+        make(gpu_compute_probe.Asked, {**asked, "python": torch_that_says(tmp_path, recorded)})
+    )
     assert doc["error"] is None
     assert doc["facts"]["devices"] == 1
-    missing = gpu_compute.probe(make(gpu_compute.Asked, {**asked, "python": str(tmp_path / "none")}))
+    missing = gpu_compute_probe.probe(make(gpu_compute_probe.Asked, {**asked, "python": str(tmp_path / "none")}))
     assert "is not installed" in str(missing["error"])
 
 

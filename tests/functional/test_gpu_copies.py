@@ -17,12 +17,13 @@ from tests.support.gpu_copies_case import judged, planned
 from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build
 from toolkit.lab.gpufaults import described
-from validation.facts import GpuCopyFacts
 from validation.kinds import parse
-from validation.kinds.gpu import FULL
-from validation.parsers import ParseError
-from validation.probes import gpu_copies, gpu_host
-from validation.probes.gpu_copies import sizes
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu import gpu_copies_probe
+from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.gpu_copies_probe import sizes
+from validation.measures.gpu.kinds import FULL
+from validation.probes import gpu_host
 from validation.probes.gpu_host import busy
 
 pytestmark = pytest.mark.engines
@@ -185,7 +186,7 @@ def test_no_driver_is_an_error_where_gpus_are_declared_and_a_finding_where_they_
     environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
     code = (
         "import json; from validation import nvml; nvml.LIBRARY='libnone.so'; "
-        "nvml.Nvml.__init__.__defaults__ = ('libnone.so',); from validation.probes.gpu_copies import *; "
+        "nvml.Nvml.__init__.__defaults__ = ('libnone.so',); from validation.measures.gpu.gpu_copies_probe import *; "
         "print(json.dumps([probe(Asked(4096, 2, 2, 0.0, gpus=n)) for n in (4, 0)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -296,7 +297,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 BENCH = """
 import json, sys
 from validation.probes.cuda import Cuda, CudaError
-from validation.probes.gpu_copies import Asked, Bench
+from validation.measures.gpu.gpu_copies_probe import Asked, Bench
 try:
     print(json.dumps(Bench(Cuda(sys.argv[1]), Asked(65536, 2, 3, 0.01)).run({})))
 except CudaError as fault:
@@ -363,8 +364,8 @@ def test_a_driver_before_r470_tells_the_uuid_by_the_older_name(tmp_path: Path) -
 
 
 def test_nvml_without_a_part_of_nvlinks_costs_the_links_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_copies.nvlinks, "collect", lambda: gpu_copies.LIBC.nvmlDeviceGetNothing())
-    known, unread = gpu_copies.links()
+    monkeypatch.setattr(gpu_copies_probe.nvlinks, "collect", lambda: gpu_copies_probe.LIBC.nvmlDeviceGetNothing())
+    known, unread = gpu_copies_probe.links()
     assert known is None
     assert "nvmlDeviceGetNothing" in unread
 

@@ -24,7 +24,7 @@ from toolkit.lab.drillplan import Turn
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.spec import make_spec
 from validation.kinds import parse
-from validation.kinds.gpu import EMULATED
+from validation.measures.gpu.kinds import EMULATED
 from validation.model import Measurement, Result, VerdictDoc
 
 pytestmark = [

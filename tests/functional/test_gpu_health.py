@@ -22,8 +22,8 @@ from toolkit.engine import build
 from toolkit.lab.devices import GPU_HEALTH, GPU_PCI
 from toolkit.lab.gpufaults import GPU_FAULTS, described
 from validation.kinds import parse
+from validation.measures.gpu import gpu_health_probe
 from validation.model import Judgement, Measurement, Result
-from validation.probes import gpu_health
 
 pytestmark = [
     pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
@@ -121,7 +121,7 @@ def test_devices_that_say_nothing_pass_nothing(tmp_path: Path) -> None:
 
 
 def test_a_node_without_a_driver_says_so(tmp_path: Path) -> None:
-    facts = gpu_health.collect(str(tmp_path / "none.so"))
+    facts = gpu_health_probe.collect(str(tmp_path / "none.so"))
     assert (facts["gpus"], facts["unread"]) == ([], f"no {tmp_path}/none.so: the GPU driver is not installed")
 
 

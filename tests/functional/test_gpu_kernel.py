@@ -17,11 +17,11 @@ from tests.support.engine_run import MIB, ROOT, built, describe
 from tests.support.gpu_copies_case import judged, planned
 from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build, host_modules
-from validation.facts import GpuCopyFacts
 from validation.kinds import parse
-from validation.kinds.gpu import FULL
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.kinds import FULL
 from validation.model import VerdictDoc
-from validation.parsers import ParseError
 from validation.probes import gpu_kernel
 
 pytestmark = pytest.mark.engines

@@ -14,13 +14,13 @@ import pytest
 
 from tests.support.engine_run import MIB, ROOT, built, describe, local
 from toolkit.engine import build
-from validation.facts import GpuLoadFacts
 from validation.kinds import parse
-from validation.kinds.gpu import EMULATED_LOAD
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu.gpu_load_probe import Loads
+from validation.measures.gpu.kinds import EMULATED_LOAD
+from validation.measures.gpu.load_facts import GpuLoadFacts
 from validation.nvml import NvmlError
-from validation.parsers.common import ParseError
 from validation.probes.cuda import CudaError
-from validation.probes.gpu_load import Loads
 
 pytestmark = [
     pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
@@ -122,7 +122,7 @@ def test_whose_error_it_was_is_what_nvml_counts_before_the_order_of_the_calls(
             raise NvmlError("it has fallen off the bus")
         return now[number] or 0
 
-    monkeypatch.setattr("validation.probes.gpu_load.memory_errors", errors)
+    monkeypatch.setattr("validation.measures.gpu.gpu_load_probe.memory_errors", errors)
     bench: Any = SimpleNamespace(cuda=None, largest=4096, devices=[SimpleNamespace(uuid=uuid) for uuid in "ab"])
     found = Loads(bench, None, []).culprit(CudaError("it failed"), {"a": 0, "b": 0}, {"a": 0, "b": 1})  # type: ignore[arg-type]
     assert found == f"{said}; this ended all work of its process"

@@ -17,9 +17,9 @@ import pytest
 from tests.support.engine_run import ROOT, built, describe
 from tests.support.gpu_tools_documents import DATA
 from toolkit.engine import build
-from validation.facts import GpuToolsFacts
 from validation.kinds import parse
-from validation.probes import gpu_tools
+from validation.measures.gpu import gpu_tools_probe
+from validation.measures.gpu.tools_facts import GpuToolsFacts
 
 pytestmark = [
     pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
@@ -73,20 +73,23 @@ def read(document: dict[str, Any]) -> GpuToolsFacts:
 
 def test_programs_are_found_by_a_given_path_and_their_words_are_read(tmp_path: Path) -> None:
     there = driver(tmp_path)
-    asked = f"[ \"$*\" = '-j -t {' '.join(gpu_tools.TESTS)}' ] || exit 9"
-    program(tmp_path / "a", gpu_tools.NVBANDWIDTH, f"{asked}\ncat {DATA}/constructed-nvbandwidth-0.8.json")
-    program(tmp_path / "b", gpu_tools.P2P, f"cat {DATA}/constructed-p2pBandwidthLatencyTest.txt")
-    found = read(probed(there, paths=[str(tmp_path / "a"), str(tmp_path / "b" / gpu_tools.P2P)]))
+    asked = f"[ \"$*\" = '-j -t {' '.join(gpu_tools_probe.TESTS)}' ] || exit 9"
+    program(tmp_path / "a", gpu_tools_probe.NVBANDWIDTH, f"{asked}\ncat {DATA}/constructed-nvbandwidth-0.8.json")
+    program(tmp_path / "b", gpu_tools_probe.P2P, f"cat {DATA}/constructed-p2pBandwidthLatencyTest.txt")
+    found = read(probed(there, paths=[str(tmp_path / "a"), str(tmp_path / "b" / gpu_tools_probe.P2P)]))
     assert [(tool.trouble, len(tool.cells)) for tool in found.tools] == [("", 8), ("", 6)]
-    assert [tool.path for tool in found.tools] == [str(tmp_path / "a/nvbandwidth"), str(tmp_path / "b" / gpu_tools.P2P)]
+    assert [tool.path for tool in found.tools] == [
+        str(tmp_path / "a/nvbandwidth"),
+        str(tmp_path / "b" / gpu_tools_probe.P2P),
+    ]
     assert not found.emulated
 
 
 def test_an_old_nvbandwidth_is_asked_for_text_and_one_that_hangs_is_killed(tmp_path: Path) -> None:
     there = driver(tmp_path)
     old = f'[ "$1" = -t ] || {{ echo "ERROR: Invalid Arguments"; exit 1; }}\ncat {DATA}/constructed-nvbandwidth-0.8.txt'
-    program(tmp_path / "a", gpu_tools.NVBANDWIDTH, old)
-    program(tmp_path / "a", gpu_tools.P2P, "exec sleep 60")
+    program(tmp_path / "a", gpu_tools_probe.NVBANDWIDTH, old)
+    program(tmp_path / "a", gpu_tools_probe.P2P, "exec sleep 60")
     found = read(probed(there, paths=[str(tmp_path / "a")], time_limit_s=0.5))
     assert [len(tool.cells) for tool in found.tools] == [8, 0]
     assert "ended with signal 9" in found.tools[1].trouble
@@ -95,7 +98,11 @@ def test_an_old_nvbandwidth_is_asked_for_text_and_one_that_hangs_is_killed(tmp_p
 def test_a_node_without_them_says_so_and_one_that_is_busy_is_left_alone(tmp_path: Path) -> None:
     found = read(probed(driver(tmp_path)))
     assert [tool.path for tool in found.tools] == ["", ""]
-    program(tmp_path / "a", gpu_tools.NVBANDWIDTH, f"touch {tmp_path}/ran; cat {DATA}/constructed-nvbandwidth-0.8.json")
+    program(
+        tmp_path / "a",
+        gpu_tools_probe.NVBANDWIDTH,
+        f"touch {tmp_path}/ran; cat {DATA}/constructed-nvbandwidth-0.8.json",
+    )
     busy = driver(tmp_path, busy=1)
     refused = probed(busy, paths=[str(tmp_path / "a")])
     assert "in use by process 4194304" in refused["error"]

@@ -18,9 +18,9 @@ from tests.support.recordings import RECORDINGS
 from tests.support.site import criterion, lab, plan_of, results_of, verdict_of
 from toolkit.engine import build
 from validation.kinds import parse
-from validation.kinds.gpu import EMULATED
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu.kinds import EMULATED
 from validation.model import Measurement, Result
-from validation.parsers import ParseError
 
 pytestmark = pytest.mark.engines
 

@@ -21,12 +21,12 @@ from tests.support.gpu_copies_case import judged, planned
 from tests.support.site import REAL_FACTS, criterion, hardware, healthy, lab, plan_of, result, verdict_of
 from toolkit.engine import build
 from toolkit.lab.gpufaults import described
-from validation.facts import GpuCopyFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.watch_parse import checked
 from validation.model import Measurement, Result, VerdictDoc
 from validation.nvml import NvmlError, State
-from validation.parsers import ParseError
-from validation.parsers.gpu_watch import checked
 from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen, from_numbers, numbers
 
 pytestmark = pytest.mark.engines

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from validation.facts import DriverLibraries
+from validation.model.driver import DriverLibraries
 from validation.probes import gpulibs
 
 COMPILER = shutil.which("cc")

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import KINDS, job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.node.memory_bandwidth_probe import BLOCK_BYTES, Asked, array_bytes, caches, probe
 from validation.model import Plan, Platform, Sample, Topology
-from validation.parsers import ParseError
 from validation.probes.asked import make
-from validation.probes.memory_bandwidth import BLOCK_BYTES, Asked, array_bytes, caches, probe
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/memory-bandwidth.json").read_text())
 XEON = Platform(sockets=2, memory_channels=6, memory_mts=2666)  # 255.9 GB/s

@@ -16,8 +16,9 @@ import pytest
 
 from tests.support.engine_run import describe, local
 from toolkit.engine import build
-from validation.facts import NvGpu
-from validation.probes import facts, nvlinks
+from validation.measures.node import facts_probe
+from validation.model.nvlink import NvGpu
+from validation.probes import nvlinks
 
 COMPILER = shutil.which("cc")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
@@ -239,4 +240,4 @@ def test_the_library_of_emulated_devices_is_labelled(tmp_path: Path) -> None:
 
 
 def test_a_node_without_gpu_is_not_asked() -> None:
-    assert facts.nvlink(0) == {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}
+    assert facts_probe.nvlink(0) == {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}

@@ -24,9 +24,9 @@ from validation.execute.measure import read
 from validation.execute.store import RESULTS
 from validation.judging.documents import line_faults
 from validation.kinds import KINDS, parse
+from validation.kinds.parsing import ParseError
 from validation.model import DENIED, REPORT, Denied
 from validation.model.load import read_results
-from validation.parsers import ParseError
 
 pytestmark = pytest.mark.computes
 

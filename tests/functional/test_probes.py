@@ -16,8 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.run_case import processes_of
+from validation.measures.fabric import serve_probe
+from validation.measures.node import facts_probe
+from validation.measures.tcp import tcp_bandwidth_probe, tcp_latency_probe
+from validation.measures.training import training_short_probe
 from validation.probes import __main__ as entry
-from validation.probes import facts, serve, tcp_bandwidth, tcp_latency, training_short
 from validation.probes.asked import make
 
 SOURCES = sorted(Path(entry.__file__).parent.glob("*.py"))
@@ -123,10 +126,10 @@ def test_a_held_probe_never_starts_when_the_controller_goes() -> None:
 def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -> None:
     with socket.create_server(("127.0.0.8", 0)) as server:
         port = server.getsockname()[1]
-        assert serve.listens(os.getpid(), "127.0.0.8", port)
-        assert not serve.listens(os.getppid(), "127.0.0.8", port)
-        assert not serve.listens(os.getpid(), "127.0.0.7", port)
-    assert not serve.listens(os.getpid(), "127.0.0.8", port)
+        assert serve_probe.listens(os.getpid(), "127.0.0.8", port)
+        assert not serve_probe.listens(os.getppid(), "127.0.0.8", port)
+        assert not serve_probe.listens(os.getpid(), "127.0.0.7", port)
+    assert not serve_probe.listens(os.getpid(), "127.0.0.8", port)
 
 
 WITH_THEM = ("validation.base.counting", "validation.nvml")
@@ -162,20 +165,20 @@ LOG = "head\npacket, txTime(sec), rxTime(sec), rtt(usec)\n0, 1.0, 1.1, 40.5\n1, 
 
 
 def test_sockperf_log_is_read_whole_or_not_at_all() -> None:
-    assert tcp_latency.read_log(LOG) == [40.5, 41.5]
+    assert tcp_latency_probe.read_log(LOG) == [40.5, 41.5]
     for end in range(len(LOG) - 19):  # every cut before the closing line of dashes
         with pytest.raises((ValueError, IndexError)):
-            tcp_latency.read_log(LOG[:end])
+            tcp_latency_probe.read_log(LOG[:end])
 
 
 def test_blocks_are_medians_in_order_of_time() -> None:
-    assert tcp_latency.block_medians([1, 2, 3, 4, 5, 60], blocks=2) == [2, 5]
-    assert tcp_latency.percentile(list(map(float, range(100))), 0.99) == 99
+    assert tcp_latency_probe.block_medians([1, 2, 3, 4, 5, 60], blocks=2) == [2, 5]
+    assert tcp_latency_probe.percentile(list(map(float, range(100))), 0.99) == 99
 
 
-def bandwidth_arguments(**changed: object) -> tcp_bandwidth.Asked:
+def bandwidth_arguments(**changed: object) -> tcp_bandwidth_probe.Asked:
     given = {"source": "10.0.0.1", "destination": "10.0.0.2", "port": 5201, "seconds": 3, "omit_s": 1}
-    return make(tcp_bandwidth.Asked, {**given, **changed})
+    return make(tcp_bandwidth_probe.Asked, {**given, **changed})
 
 
 def bandwidth_report() -> dict[str, object]:
@@ -190,25 +193,25 @@ def bandwidth_report() -> dict[str, object]:
 
 
 def test_iperf3_is_believed_only_when_it_did_what_was_asked() -> None:
-    assert tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(bandwidth_report())) is None
-    assert "cannot be used" in str(tcp_bandwidth.wrong(bandwidth_arguments(), "{"))
+    assert tcp_bandwidth_probe.wrong(bandwidth_arguments(), json.dumps(bandwidth_report())) is None
+    assert "cannot be used" in str(tcp_bandwidth_probe.wrong(bandwidth_arguments(), "{"))
     assert "source address" in str(
-        tcp_bandwidth.wrong(bandwidth_arguments(source="10.0.0.9"), json.dumps(bandwidth_report()))
+        tcp_bandwidth_probe.wrong(bandwidth_arguments(source="10.0.0.9"), json.dumps(bandwidth_report()))
     )
     assert "opened 1 connection" in str(
-        tcp_bandwidth.wrong(bandwidth_arguments(streams=4), json.dumps(bandwidth_report()))
+        tcp_bandwidth_probe.wrong(bandwidth_arguments(streams=4), json.dumps(bandwidth_report()))
     )
     udp = bandwidth_report()
     udp["start"]["test_start"]["protocol"] = "UDP"  # type: ignore[index]
-    assert "UDP" in str(tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(udp)))
+    assert "UDP" in str(tcp_bandwidth_probe.wrong(bandwidth_arguments(), json.dumps(udp)))
     short = bandwidth_report()
     short["end"]["sum_sent"]["seconds"] = 1.0  # type: ignore[index]
-    assert "stopped after" in str(tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(short)))
+    assert "stopped after" in str(tcp_bandwidth_probe.wrong(bandwidth_arguments(), json.dumps(short)))
 
 
-def training_arguments() -> training_short.Asked:
+def training_arguments() -> training_short_probe.Asked:
     nodes = {"hosts": ["10.0.0.1:2", "10.0.0.2:2"], "networks": ["10.0.0.0/24"]}
-    return make(training_short.Asked, {**nodes, "ranks": 4, "warmup": 2, "steps": 3, "batch": 8})
+    return make(training_short_probe.Asked, {**nodes, "ranks": 4, "warmup": 2, "steps": 3, "batch": 8})
 
 
 def training_report() -> dict[str, object]:
@@ -226,19 +229,19 @@ def training_report() -> dict[str, object]:
 
 
 def test_mpirun_is_told_to_use_the_fabric_and_the_training_sshd() -> None:
-    line = " ".join(training_short.command_for(training_arguments()))
+    line = " ".join(training_short_probe.command_for(training_arguments()))
     assert line.startswith("mpirun -np 4 -H 10.0.0.1:2,10.0.0.2:2 --bind-to none --map-by slot")
     assert "--mca plm_rsh_args -p 50000 -F /etc/elastic-ai/training/ssh_config" in line
     assert "--mca btl_tcp_if_include 10.0.0.0/24 --mca btl_base_verbose 1 " in line
     assert "--mca oob_tcp_if_include 10.0.0.0/24" in line
-    many = make(training_short.Asked, {**vars(training_arguments()), "ranks": 65})
-    assert "verbose" not in " ".join(training_short.command_for(many)), "a line for each two ranks"
+    many = make(training_short_probe.Asked, {**vars(training_arguments()), "ranks": 65})
+    assert "verbose" not in " ".join(training_short_probe.command_for(many)), "a line for each two ranks"
     assert "yield" not in line, "real nodes have their cores for themselves"
 
 
 def test_training_starts_in_the_container_and_dies_with_the_probe() -> None:
     args = training_arguments()
-    command = training_short.in_container(args.enter, training_short.command_for(args))
+    command = training_short_probe.in_container(args.enter, training_short_probe.command_for(args))
     assert command[:6] == ["/usr/local/bin/elastic-ai-training-exec", "setpriv", "--pdeathsig", "KILL", "--", "mpirun"]
     assert "/usr/bin/python3 -I" in " ".join(command), "the container's Python, not a node's"
 
@@ -248,7 +251,7 @@ def test_training_without_a_container_is_a_failed_probe_that_says_so(tmp_path: P
     args.enter = str(tmp_path / "enter")
     Path(args.enter).write_text("#!/bin/sh\necho 'the training container does not run' >&2\nexit 125\n")
     Path(args.enter).chmod(0o755)
-    doc = training_short.probe(args)
+    doc = training_short_probe.probe(args)
     assert doc["returncode"] == 125
     assert "the training container does not run" in str(doc["error"])
 
@@ -265,17 +268,17 @@ def test_facts_read_the_training_from_inside_its_container(tmp_path: Path, monke
     enter = tmp_path / "enter"
     enter.write_text(f'#!/bin/sh\nPATH={inside}:$PATH exec "$@"\n')
     enter.chmod(0o755)
-    monkeypatch.setattr(facts, "TRAINING", str(enter))
-    found = facts.collect([])
+    monkeypatch.setattr(facts_probe, "TRAINING", str(enter))
+    found = facts_probe.collect([])
     assert found["openmpi"] == "4.1.4"
     assert found["training_nccl"] == "2.19.3-1+cuda12.2"
     assert found["training_cudnn"] == "8.9.7.29-1+cuda12.2"
-    monkeypatch.setattr(facts, "TRAINING", str(tmp_path / "nothing"))
-    assert facts.collect([])["training_nccl"] == ""
+    monkeypatch.setattr(facts_probe, "TRAINING", str(tmp_path / "nothing"))
+    assert facts_probe.collect([])["training_nccl"] == ""
 
 
 def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
-    assert training_short.wrong(training_arguments(), training_report()) is None
+    assert training_short_probe.wrong(training_arguments(), training_report()) is None
     for key, value, words in (
         ("world_size", 1, "1 rank instead of 4"),
         ("hosts", ["a", "a", "a", "b"], "placed its ranks"),
@@ -285,22 +288,22 @@ def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
         ("loss_last", 2.4, "did not learn"),
         ("ranks_agree", False, "different parameters"),
     ):
-        assert words in str(training_short.wrong(training_arguments(), {**training_report(), key: value}))
+        assert words in str(training_short_probe.wrong(training_arguments(), {**training_report(), key: value}))
 
 
 def test_singletons_instead_of_a_job_are_no_report() -> None:
     line = json.dumps(training_report()) + "\n"
-    assert training_short.report_of("noise\n" + line)["world_size"] == 4
+    assert training_short_probe.report_of("noise\n" + line)["world_size"] == 4
     with pytest.raises(ValueError, match="4 reports"):
-        training_short.report_of(line * 4)
+        training_short_probe.report_of(line * 4)
 
 
 def test_rdma_devices_belong_to_an_interface_of_this_node(tmp_path: Path) -> None:
     (tmp_path / "net" / "fab0").mkdir(parents=True)
     for device, interface in (("mlx5_0", "fab0"), ("mlx5_1", "host_only")):
         (tmp_path / "infiniband" / device / "device" / "net" / interface).mkdir(parents=True)
-    assert facts.rdma_devices(tmp_path) == [{"name": "mlx5_0", "interfaces": ["fab0"]}]
-    assert facts.rdma_devices(tmp_path / "nothing") == []
+    assert facts_probe.rdma_devices(tmp_path) == [{"name": "mlx5_0", "interfaces": ["fab0"]}]
+    assert facts_probe.rdma_devices(tmp_path / "nothing") == []
 
 
 @pytest.mark.parametrize(("said", "known"), [("10000", 10000), *((s, None) for s in ("-1", "", "0", "4294967295"))])
@@ -309,16 +312,16 @@ def test_a_speed_that_the_kernel_does_not_know_is_none(tmp_path: Path, said: str
     folder.mkdir(parents=True)
     for name, text in (("operstate", "up"), ("mtu", "9000"), ("speed", said)):
         (folder / name).write_text(text + "\n")
-    assert facts.fabric_port("fab0", tmp_path) == {
+    assert facts_probe.fabric_port("fab0", tmp_path) == {
         "interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": known, "rdma": None,
         "carrier_changes": None,
     }  # fmt: skip
 
 
 def test_facts_name_what_is_absent(tmp_path: Path) -> None:
-    assert facts.fabric_port("fab7", tmp_path) == {"interface": "fab7", "operstate": "absent"}
-    assert facts.operating_system('ID=ubuntu\nVERSION_ID="24.04"\n') == "ubuntu 24.04"
-    found = facts.collect([])
+    assert facts_probe.fabric_port("fab7", tmp_path) == {"interface": "fab7", "operstate": "absent"}
+    assert facts_probe.operating_system('ID=ubuntu\nVERSION_ID="24.04"\n') == "ubuntu 24.04"
+    found = facts_probe.collect([])
     assert found["os"]
     assert found["kernel"]
     assert found["gpu_count"] == 0 or found["gpu_model"]

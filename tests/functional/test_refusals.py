@@ -19,8 +19,9 @@ from toolkit.acceptance import refuse_without_rdma
 from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from validation.execute import Remote
+from validation.measures.node import facts_probe
 from validation.model import Topology
-from validation.probes import facts, rdma_ports_sysfs
+from validation.probes import rdma_ports_sysfs
 from validation.rules.fabric import load_fabric
 
 
@@ -55,9 +56,9 @@ def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = N
 
 
 def test_a_look_at_rdma_alone_starts_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "run_tool", lambda *_, **__: pytest.fail("a tool was started"))
-    args = facts.Asked(interfaces=["lo"], rdma_only=True)
-    assert facts.probe(args)["facts"].keys() == {"rdma_devices", "fabric_ports"}
+    monkeypatch.setattr(facts_probe, "run_tool", lambda *_, **__: pytest.fail("a tool was started"))
+    args = facts_probe.Asked(interfaces=["lo"], rdma_only=True)
+    assert facts_probe.probe(args)["facts"].keys() == {"rdma_devices", "fabric_ports"}
     launcher = Answers({"gpu1": ETHERNET, "gpu2": ETHERNET})
     asyncio.run(refuse_without_rdma(launcher, topology(2), load_fabric("roce40")))
     assert all(json.loads(probe[-1])["rdma_only"] for _, probe in launcher.started)
@@ -195,7 +196,7 @@ def test_the_device_is_found_by_its_interface_whatever_its_name(tmp_path: Path) 
     ]
     assert found["counters"] == {"rcvd_seq_err": 0}
     assert (found["rate_gbps"], found["rate_words"], found["physical_state"]) == (2.5, "1X SDR", "LinkUp")
-    assert facts.rdma_devices(sysfs / "class") == [{"name": "mlx5_7", "interfaces": ["fab0"]}]
+    assert facts_probe.rdma_devices(sysfs / "class") == [{"name": "mlx5_7", "interfaces": ["fab0"]}]
 
 
 def test_an_ipoib_interface_names_its_device_and_port(tmp_path: Path) -> None:

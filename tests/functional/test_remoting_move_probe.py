@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.functional.test_remoting_probes import folder, pool  # noqa: F401 - fixtures
-from validation.facts import MoveFacts
 from validation.kinds import parse
-from validation.probes import remoting_move
-from validation.probes.remoting_move import Unmade, seconds, way
+from validation.measures.remoting import remoting_move_probe
+from validation.measures.remoting.move_facts import MoveFacts
+from validation.measures.remoting.remoting_move_probe import Unmade, seconds, way
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here, which builds the reference engine"),
@@ -46,15 +46,17 @@ def classes(pool: Path, monkeypatch: pytest.MonkeyPatch) -> Path:  # noqa: F811
     times = "l=json.load(open(sys.argv[1]))[sys.argv[2]]; print(l['started'], l['ended'], sep='|')"
     says("sacct", f'exec {sys.executable} -c "import json,sys; {times}" {pool}/leases.json "$3"', pool)
     (pool / "tmp").mkdir()
-    monkeypatch.setattr(remoting_move.tempfile, "tempdir", str(pool / "tmp"))
+    monkeypatch.setattr(remoting_move_probe.tempfile, "tempdir", str(pool / "tmp"))
     root = pwd.getpwuid(0)
-    monkeypatch.setattr(remoting_move, "local", lambda name: name != "ghost")
-    monkeypatch.setattr(remoting_move.pwd, "getpwnam", lambda _name: root)
+    monkeypatch.setattr(remoting_move_probe, "local", lambda name: name != "ghost")
+    monkeypatch.setattr(remoting_move_probe.pwd, "getpwnam", lambda _name: root)
     return pool
 
 
 def moved(**changes: Any) -> Any:
-    return remoting_move.probe(remoting_move.Asked(**{**KNOWN, "elsewhere": "gpu2", "limit_s": 120.0, **changes}))
+    return remoting_move_probe.probe(
+        remoting_move_probe.Asked(**{**KNOWN, "elsewhere": "gpu2", "limit_s": 120.0, **changes})
+    )
 
 
 def test_a_gpu_changes_hands_under_a_program_that_goes_on_elsewhere(classes: Path) -> None:
@@ -81,7 +83,7 @@ def test_without_another_server_it_goes_on_afterwards(classes: Path) -> None:
 
 def test_a_program_that_is_not_told_loses_steps_and_it_is_said(classes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_TELLS", "SIGKILL")
-    monkeypatch.setattr(remoting_move, "KEEP_EVERY", "10")
+    monkeypatch.setattr(remoting_move_probe, "KEEP_EVERY", "10")
     doc = moved()
     assert doc["error"] is None
     _, facts = parse("remoting-move", doc, {**KNOWN, "elsewhere": "gpu2"})

@@ -15,34 +15,28 @@ from typing import Any
 import pytest
 
 from tests.support import pool_stand_in
-from validation.facts import (
-    CopyFacts,
-    FractionFacts,
-    InferFacts,
-    IsolationFacts,
-    NeighbourFacts,
-    NoRebootFacts,
-    RemoteTrainFacts,
-    SharesFacts,
-    UnchangedFacts,
-    WorldsFacts,
-)
-from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
-from validation.parsers import ParseError
-from validation.probes import (
-    remoting_copy,
-    remoting_fraction,
-    remoting_infer,
-    remoting_isolate,
-    remoting_layout,
-    remoting_neighbours,
-    remoting_noreboot,
-    remoting_scale,
-    remoting_shares,
-    remoting_train,
-    remoting_unchanged,
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting import (
+    remoting_copy_probe,
+    remoting_fraction_probe,
+    remoting_infer_probe,
+    remoting_isolate_probe,
+    remoting_layout_probe,
+    remoting_neighbours_probe,
+    remoting_noreboot_probe,
+    remoting_scale_probe,
+    remoting_shares_probe,
+    remoting_train_probe,
+    remoting_unchanged_probe,
 )
+from validation.measures.remoting.facts import ATTEMPTS, CopyFacts, FractionFacts, IsolationFacts, asked_attempts
+from validation.measures.remoting.infer_facts import InferFacts
+from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
+from validation.measures.remoting.shares_facts import SharesFacts
+from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.unchanged_facts import UnchangedFacts
+from validation.measures.remoting.worlds_facts import WorldsFacts
 from validation.probes.tool import Ran
 
 pytestmark = [
@@ -81,7 +75,9 @@ def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def isolate(**changes: Any) -> Any:
-    return remoting_isolate.probe(remoting_isolate.Asked(**{"server": "gpu1", "elsewhere": "gpu2", **changes}))
+    return remoting_isolate_probe.probe(
+        remoting_isolate_probe.Asked(**{"server": "gpu1", "elsewhere": "gpu2", **changes})
+    )
 
 
 def test_every_attempt_is_made_and_refused(pool: Path) -> None:
@@ -106,7 +102,7 @@ def test_a_native_program_that_has_the_gpu_is_a_breach(pool: Path) -> None:
 
 def test_servers_without_a_limit_are_breached_and_it_is_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_UNLIMITED", "1")
-    doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=["1/2", "1/2"]))
+    doc = remoting_fraction_probe.probe(remoting_fraction_probe.Asked(server="gpu1", parts=["1/2", "1/2"]))
     with pytest.raises(ParseError, match=r"1/2 has 128 MiB, .* and could take 25\d"):
         parse("remoting-fraction", doc, {})
 
@@ -123,8 +119,8 @@ def test_what_an_engine_does_not_promise_is_tried_and_told(pool: Path, monkeypat
 
 
 def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remoting_isolate, "GONE_S", 1.0)
-    monkeypatch.setattr(remoting_isolate.remoting, "release", lambda lease: None)
+    monkeypatch.setattr(remoting_isolate_probe, "GONE_S", 1.0)
+    monkeypatch.setattr(remoting_isolate_probe.remoting, "release", lambda lease: None)
     doc = isolate(elsewhere="")
     _, facts = parse("remoting-isolate", doc, {"server": "gpu1"})
     assert isinstance(facts, IsolationFacts)
@@ -134,7 +130,7 @@ def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("parts", [("1/2", "1/2"), ("3/4", "5/20"), ("1/7",) * 7], ids="+".join)
 def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: tuple[str, ...]) -> None:
-    doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=list(parts)))
+    doc = remoting_fraction_probe.probe(remoting_fraction_probe.Asked(server="gpu1", parts=list(parts)))
     samples, facts = parse("remoting-fraction", doc, {"parts": parts})
     assert samples[0].value < 1
     assert isinstance(facts, FractionFacts)
@@ -144,7 +140,7 @@ def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: tuple[str
 
 def test_the_whole_matrix(pool: Path) -> None:
     known = {"size_bytes": 1 << 20, "repeat": 2, "latency_count": 3}
-    doc = remoting_copy.probe(remoting_copy.Asked(servers=["gpu1"], **known, limit_s=60.0))
+    doc = remoting_copy_probe.probe(remoting_copy_probe.Asked(servers=["gpu1"], **known, limit_s=60.0))
     samples, facts = parse("remoting-copy", doc, {**known, "servers": ("gpu1",)})
     assert isinstance(facts, CopyFacts)
     assert len(facts.devices) == 2
@@ -156,8 +152,8 @@ TRAIN = {"batches": ["4", "8"], "turns": 2, "steps": 4, "inputs": 7, "hidden": 5
 
 def trained(pool: Path, monkeypatch: pytest.MonkeyPatch, program: str = "") -> Any:
     """The probe's document; `program`: what is on the server in place of elastic-ai-train."""
-    monkeypatch.setattr(remoting_train, "ON_SERVER", program or str(pool / "bin/elastic-ai-train"))
-    return remoting_train.probe(remoting_train.Asked(server="gpu1", **TRAIN, limit_s=120.0))
+    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", program or str(pool / "bin/elastic-ai-train"))
+    return remoting_train_probe.probe(remoting_train_probe.Asked(server="gpu1", **TRAIN, limit_s=120.0))
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
@@ -177,8 +173,8 @@ def test_a_training_both_ways_has_the_same_bits(pool: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_answers_both_ways_are_the_same(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remoting_train, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
-    doc = remoting_infer.probe(remoting_infer.Asked(server="gpu1", **TRAIN, limit_s=120.0))
+    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
+    doc = remoting_infer_probe.probe(remoting_infer_probe.Asked(server="gpu1", **TRAIN, limit_s=120.0))
     assert doc["error"] is None
     samples, facts = parse("remoting-infer", doc, {**TRAIN, "server": "gpu1", "batches": ("4", "8")})
     assert isinstance(facts, InferFacts)
@@ -195,8 +191,8 @@ def test_a_job_that_does_not_train_is_named(pool: Path, monkeypatch: pytest.Monk
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_tenants_of_parts_train_at_the_same_time(pool: Path) -> None:
     known = {"turns": 2, "steps": 240, "batch": 16, "inputs": 16, "hidden": 16}
-    asked = remoting_shares.Asked(server="gpu1", parts=["3/4", "5/20"], **known, limit_s=120.0)
-    doc = remoting_shares.probe(asked)
+    asked = remoting_shares_probe.Asked(server="gpu1", parts=["3/4", "5/20"], **known, limit_s=120.0)
+    doc = remoting_shares_probe.probe(asked)
     assert doc["error"] is None
     samples, facts = parse("remoting-shares", doc, {**known, "server": "gpu1", "parts": ("3/4", "5/20")})
     assert isinstance(facts, SharesFacts)
@@ -207,7 +203,9 @@ def test_tenants_of_parts_train_at_the_same_time(pool: Path) -> None:
 
 def test_a_tenant_that_does_not_start_ends_the_turn(pool: Path) -> None:
     known = {"turns": 1, "steps": 4, "batch": 4, "inputs": 7, "hidden": 5}
-    doc = remoting_shares.probe(remoting_shares.Asked(server="gpu1", parts=["3/4", "1/2"], **known, limit_s=60.0))
+    doc = remoting_shares_probe.probe(
+        remoting_shares_probe.Asked(server="gpu1", parts=["3/4", "1/2"], **known, limit_s=60.0)
+    )
     # two have room for one: which of them comes first is nobody's choice
     assert re.fullmatch("turn 1: the tenant of (3/4|1/2) did not start: error: no room", str(doc["error"]))
 
@@ -218,7 +216,7 @@ WORLDS = {"turns": 2, "batch": 4, "steps": 4, "inputs": 7, "hidden": 5}
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_NODES", "gpu1 gpu2")
-    doc = remoting_scale.probe(remoting_scale.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
+    doc = remoting_scale_probe.probe(remoting_scale_probe.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
     assert doc["error"] is None
     samples, facts = parse("remoting-scale", doc, {**WORLDS, "servers": ("gpu1", "gpu2")})
     assert isinstance(facts, WorldsFacts)
@@ -235,14 +233,14 @@ def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.M
 ])  # fmt: skip
 def test_a_training_in_layouts(pool: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, names: list[str]) -> None:
     monkeypatch.setenv("STAND_IN_NODES", nodes)
-    monkeypatch.setattr(remoting_train, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
+    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
     described = json.loads((pool / "gpus.json").read_text())["gpus"]
     for at in range(2, len(nodes.split())):
         described.append(
             {**described[0], "uuid": described[0]["uuid"][:-1] + str(at), "pci_bus_id": f"00000000:1{at}:00.0"}
         )
     (pool / "gpus.json").write_text(json.dumps({"gpus": described}))
-    doc = remoting_layout.probe(remoting_layout.Asked(server="gpu1", other="gpu2", **WORLDS, limit_s=120.0))
+    doc = remoting_layout_probe.probe(remoting_layout_probe.Asked(server="gpu1", other="gpu2", **WORLDS, limit_s=120.0))
     assert doc["error"] is None
     samples, facts = parse("remoting-layout", doc, {**WORLDS, "server": "gpu1", "other": "gpu2"})
     assert isinstance(facts, WorldsFacts)
@@ -253,7 +251,7 @@ def test_a_training_in_layouts(pool: Path, monkeypatch: pytest.MonkeyPatch, node
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_a_neighbour_that_fails_or_does_its_worst_harms_nobody(pool: Path) -> None:
     known = {"turns": 1, "steps": 400, "batch": 16, "noise": 64, "inputs": 16, "hidden": 16}
-    doc = remoting_neighbours.probe(remoting_neighbours.Asked(server="gpu1", **known, limit_s=120.0))
+    doc = remoting_neighbours_probe.probe(remoting_neighbours_probe.Asked(server="gpu1", **known, limit_s=120.0))
     assert doc["error"] is None
     samples, facts = parse("remoting-neighbours", doc, {**known, "server": "gpu1"})
     assert isinstance(facts, NeighbourFacts)
@@ -265,7 +263,7 @@ def test_a_neighbour_that_fails_or_does_its_worst_harms_nobody(pool: Path) -> No
 
 
 def test_parts_change_and_boot_ids_are_read(pool: Path) -> None:
-    doc = remoting_noreboot.probe(remoting_noreboot.Asked(server="gpu1", wholes=["1/2+1/2", "3/4+5/20"]))
+    doc = remoting_noreboot_probe.probe(remoting_noreboot_probe.Asked(server="gpu1", wholes=["1/2+1/2", "3/4+5/20"]))
     assert doc["error"] is None
     samples, facts = parse("remoting-noreboot", doc, {"server": "gpu1", "wholes": ("1/2+1/2", "3/4+5/20")})
     assert isinstance(facts, NoRebootFacts)
@@ -274,14 +272,14 @@ def test_parts_change_and_boot_ids_are_read(pool: Path) -> None:
 
 
 def test_servers_that_are_not_there_are_told(pool: Path) -> None:
-    doc = remoting_scale.probe(remoting_scale.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
+    doc = remoting_scale_probe.probe(remoting_scale_probe.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
     assert doc["error"] == "gpu2 has no GPUs in the pool"
 
 
 def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:
     pool_stand_in.toolkit(["lease", "request", "-n", "1", "-p", "1/4", "-l", "gpu1"])
-    doc = remoting_copy.probe(
-        remoting_copy.Asked(servers=["gpu1"], size_bytes=1 << 20, repeat=2, latency_count=3, limit_s=60.0)
+    doc = remoting_copy_probe.probe(
+        remoting_copy_probe.Asked(servers=["gpu1"], size_bytes=1 << 20, repeat=2, latency_count=3, limit_s=60.0)
     )
     assert "gpu1: GPU 0 is not free" in str(doc["error"])
     pool_stand_in.release("1")
@@ -300,9 +298,9 @@ def test_a_token_that_lies_in_the_environment_is_taken_away_there(
         seen.append(given["environment"]["SESSION"])
         return {"devices": [{}]} if seen[-1] == "right" else {"code": 46}
 
-    monkeypatch.setattr(remoting_isolate.Tenant, "offer", offer)
-    monkeypatch.setattr(remoting_isolate.Tenant, "bare", bare)
-    tenant = remoting_isolate.Tenant(1, remoting_isolate.Asked(server="gpu1"))
+    monkeypatch.setattr(remoting_isolate_probe.Tenant, "offer", offer)
+    monkeypatch.setattr(remoting_isolate_probe.Tenant, "bare", bare)
+    tenant = remoting_isolate_probe.Tenant(1, remoting_isolate_probe.Asked(server="gpu1"))
     tenant.tokens(tenant.offer(tmp_path), tmp_path)
     assert seen == ["right", "", "0" * 64]
     tried = [(one["name"], one["breach"], one["promised"]) for one in tenant.tried]
@@ -319,10 +317,12 @@ def test_a_client_that_looks_long_for_its_server_is_waited_for(monkeypatch: pyte
         said = {"how": "refused", "why": ""} if what == "connect" else {"code": 46}
         return Ran(argv, 0, json.dumps(said), "")
 
-    monkeypatch.setattr(remoting_isolate, "run_tool", run_tool)
-    monkeypatch.setattr(remoting_isolate.remoting, "release", lambda _lease: None)
-    monkeypatch.setattr(remoting_isolate.Tenant, "run", lambda *_words, **_more: Ran([], 75, "", "error: it has ended"))
-    tenant = remoting_isolate.Tenant(1, remoting_isolate.Asked(server="gpu1"))
+    monkeypatch.setattr(remoting_isolate_probe, "run_tool", run_tool)
+    monkeypatch.setattr(remoting_isolate_probe.remoting, "release", lambda _lease: None)
+    monkeypatch.setattr(
+        remoting_isolate_probe.Tenant, "run", lambda *_words, **_more: Ran([], 75, "", "error: it has ended")
+    )
+    tenant = remoting_isolate_probe.Tenant(1, remoting_isolate_probe.Asked(server="gpu1"))
     tenant.after_the_end({"environment": {}, "servers": ["10.0.0.1:21000"]})
     assert patience["device"] > 2 * 62 > patience["connect"]
     assert [one["breach"] for one in tenant.tried] == [False] * 3
@@ -330,7 +330,7 @@ def test_a_client_that_looks_long_for_its_server_is_waited_for(monkeypatch: pyte
 
 def unchanged(**changes: Any) -> Any:
     asked = {"server": "gpu1", "part": "1/2", "size_bytes": 1 << 20, **changes}
-    return remoting_unchanged.probe(remoting_unchanged.Asked(**asked)), asked
+    return remoting_unchanged_probe.probe(remoting_unchanged_probe.Asked(**asked)), asked
 
 
 @pytest.mark.usefixtures("pool")
@@ -341,7 +341,7 @@ def test_a_program_is_the_same_three_ways_and_its_client_afterwards() -> None:
     assert isinstance(facts, UnchangedFacts)
     assert (samples[0].value, [run.way for run in facts.runs]) == (0, ["native", "remote", "part"])
     assert {run.program_sha256 for run in facts.runs} == {
-        hashlib.sha256(remoting_unchanged.PROGRAM.encode()).hexdigest()
+        hashlib.sha256(remoting_unchanged_probe.PROGRAM.encode()).hexdigest()
     }
     assert facts.before.packages.count > 50
 
@@ -364,8 +364,8 @@ def test_a_command_that_something_changes_on_its_way_is_found(monkeypatch: pytes
 def test_a_way_that_does_not_run_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     doc, _asked = unchanged(size_bytes=1 << 40)
     assert doc["error"].startswith("native: ")
-    monkeypatch.setattr(remoting_unchanged, "contained", lambda: True)
+    monkeypatch.setattr(remoting_unchanged_probe, "contained", lambda: True)
     looks = iter([["ext4"], ["ext4", "rdma_rxe"]])
-    real = remoting_unchanged.state
-    monkeypatch.setattr(remoting_unchanged, "state", lambda found: {**real(found), "modules": next(looks)})
+    real = remoting_unchanged_probe.state
+    monkeypatch.setattr(remoting_unchanged_probe, "state", lambda found: {**real(found), "modules": next(looks)})
     assert unchanged()[0]["error"] == "kernel modules of this container's host changed meanwhile: rdma_rxe"

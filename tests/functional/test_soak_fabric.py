@@ -22,9 +22,9 @@ from tests.support.site import criterion, hardware, lab, plan_of, result, verdic
 from toolkit.commands.validate import validate
 from toolkit.errors import UsageFault
 from validation.kinds import KINDS, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.fabric import soak_fabric_probe
 from validation.model import Judgement, Measurement, Plan, Result, Topology
-from validation.parsers import ParseError
-from validation.probes import soak_fabric
 from validation.probes.tool import Ran
 
 ID = "bi.fabric"
@@ -142,26 +142,26 @@ def test_a_server_that_dies_in_the_middle_costs_a_session_at_most(
 
 
 def test_without_a_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soak_fabric, "BACK_S", 0.0)
+    monkeypatch.setattr(soak_fabric_probe, "BACK_S", 0.0)
     monkeypatch.setattr(
-        soak_fabric, "run_tool", lambda *_, **__: Ran(["iperf3"], 1, '"error": "unable to connect"', "")
+        soak_fabric_probe, "run_tool", lambda *_, **__: Ran(["iperf3"], 1, '"error": "unable to connect"', "")
     )
-    doc = soak_fabric.probe(soak_fabric.Asked(**ask(seconds=0.1)))
+    doc = soak_fabric_probe.probe(soak_fabric_probe.Asked(**ask(seconds=0.1)))
     assert "no session came to its end" in str(doc["error"])
 
 
 def test_figures_of_perftest_are_read() -> None:
     text = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
     text += " 1048576    70000            0.00               196.37               0.023409\n"
-    args = soak_fabric.Asked(**ask(transport="roce"))
-    seconds, moved, error = soak_fabric.carried(args, Ran(["ib_write_bw"], 0, text, ""))
+    args = soak_fabric_probe.Asked(**ask(transport="roce"))
+    seconds, moved, error = soak_fabric_probe.carried(args, Ran(["ib_write_bw"], 0, text, ""))
     assert (moved, error) == (1048576 * 70000, "")
     assert moved * 8 / seconds / 1e9 == pytest.approx(196.37)
-    assert soak_fabric.carried(args, Ran(["ib_write_bw"], 0, "", ""))[2] == (
+    assert soak_fabric_probe.carried(args, Ran(["ib_write_bw"], 0, "", ""))[2] == (
         "ib_write_bw printed 0 figures, exactly one is expected"
     )
     wrong = Ran(["ib_write_bw"], 1, "", " Couldn't connect to 192.0.2.1:18515\n")
-    assert soak_fabric.carried(args, wrong)[2]
+    assert soak_fabric_probe.carried(args, wrong)[2]
 
 
 # --- judged -----------------------------------------------------------------------------------------------------------
@@ -292,4 +292,4 @@ def test_the_serving_end_is_stopped_and_both_ends_know_each_other() -> None:
     assert (job.node, job.server_node, job.server_ends) == ("gpu1", "gpu2", False)
     asked = job.server.params["asked"]  # type: ignore[union-attr]
     assert (asked["address"], asked["peer"]) == (job.probe.params["peer"], job.probe.params["address"])
-    assert soak_fabric.Asked(**asked).port == job.probe.params["port"]
+    assert soak_fabric_probe.Asked(**asked).port == job.probe.params["port"]

@@ -17,11 +17,13 @@ from tests.support.site import criterion, hardware, lab, plan_of, switch_parsed,
 from tests.support.site import result as result_of
 from tests.support.switch_documents import LOSS, joined, printed, switch_document
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.fabric import switch_load_probe
+from validation.measures.fabric.serve_probe import listens
+from validation.measures.rdma import rdma_perftest_probe
 from validation.model import Judgement, Measurement, Plan, Port, Result, Topology
 from validation.model.load import read_results
-from validation.parsers import ParseError
-from validation.probes import asked, rdma, rdma_perftest, switch_load
-from validation.probes.serve import listens
+from validation.probes import asked, rdma
 from validation.report.switch_load import switch_figures
 
 KINDS = ("incast", "all-to-all")
@@ -113,7 +115,7 @@ def test_both_ends_of_every_session_meet_at_one_port(kind: str) -> None:
     assert job.probes == len(job.serving) + len(job.sending) == (4 if kind == "incast" else 8)
     for seat in (*job.sending, *job.serving):
         given = seat.call.params
-        assert asked.make(switch_load.Asked, given.get("asked", given))
+        assert asked.make(switch_load_probe.Asked, given.get("asked", given))
 
 
 # --- taken ------------------------------------------------------------------------------------------------------------
@@ -161,8 +163,8 @@ def test_one_end_that_is_gone_costs_the_measurement_and_is_named(tmp_path: Path)
 
 def test_a_tool_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    given = switch_load.Asked("lo", "127.0.7.1", ["127.0.7.2"], [21460], 1)
-    for doc in (switch_load.send("incast", given), switch_load.serve("serve", given, lambda *_: False)):
+    given = switch_load_probe.Asked("lo", "127.0.7.1", ["127.0.7.2"], [21460], 1)
+    for doc in (switch_load_probe.send("incast", given), switch_load_probe.serve("serve", given, lambda *_: False)):
         assert "iperf3 is not installed on this node" in str(doc["error"])
 
 
@@ -172,16 +174,16 @@ def test_a_port_that_somebody_else_has_is_named() -> None:
         taken.bind(("127.0.7.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        given = switch_load.Asked("lo", "127.0.7.1", ["127.0.7.2", "127.0.7.3"], [port + 1, port], 1)
-        doc = switch_load.serve("serve", given, listens)
+        given = switch_load_probe.Asked("lo", "127.0.7.1", ["127.0.7.2", "127.0.7.3"], [port + 1, port], 1)
+        doc = switch_load_probe.serve("serve", given, listens)
     assert f"127.0.7.1:{port}" in str(doc["error"])
 
 
 def test_over_rdma_each_session_is_an_ib_write_bw(monkeypatch: pytest.MonkeyPatch) -> None:
     device = rdma.Device("mlx5_0", 1, "fab0", "Ethernet", "ACTIVE", "", 3, "::", "RoCE v2")
-    monkeypatch.setattr(rdma_perftest, "look", lambda _: device)
-    given = switch_load.Asked("fab0", "10.0.0.1", ["10.0.0.2", "10.0.0.3"], [20001, 20002], 5, transport="roce")
-    sends, serves = switch_load.commands(given, False), switch_load.commands(given, True)
+    monkeypatch.setattr(rdma_perftest_probe, "look", lambda _: device)
+    given = switch_load_probe.Asked("fab0", "10.0.0.1", ["10.0.0.2", "10.0.0.3"], [20001, 20002], 5, transport="roce")
+    sends, serves = switch_load_probe.commands(given, False), switch_load_probe.commands(given, True)
     assert [(c[0], c[c.index("-p") + 1], c[-1]) for c in sends] == [
         ("ib_write_bw", "20001", "10.0.0.2"), ("ib_write_bw", "20002", "10.0.0.3")
     ]  # fmt: skip

@@ -17,10 +17,10 @@ from tests.support.site import CRITERIA, criterion, hardware, lab, real_results,
 from tests.support.tool_documents import doc
 from tests.support.tool_texts import training, watched
 from toolkit.cli import cli
-from validation.facts import TrainingFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.training.facts import TrainingFacts
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Topology
-from validation.parsers.common import ParseError
 from validation.plan.suites import make_plan
 from validation.probes.train_trace import line_of
 from validation.report.documents import read_run

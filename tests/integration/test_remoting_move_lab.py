@@ -11,9 +11,9 @@ from conftest import ROOT, Lab
 
 from toolkit.lab import lab as labs
 from toolkit.lab.inventory import POOL
-from validation.facts import MoveFacts
 from validation.kinds import parse
-from validation.plan.suites.remoting import MOVE_VIRTUAL, SAFE_S
+from validation.measures.remoting.move_facts import MoveFacts
+from validation.measures.remoting.plan import MOVE_VIRTUAL, SAFE_S
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.rest]
 GRACE_S = POOL["preemption"]["grace_s"]

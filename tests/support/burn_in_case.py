@@ -9,9 +9,9 @@ from typing import Any
 from tests.support import gpu_health_case
 from tests.support.site import criterion, hardware, plan_of, result, verdict_of
 from validation.kinds import parse
+from validation.measures.compute.burn_copies_probe import window_s
 from validation.model import CriterionVerdict
 from validation.probes import exact_products
-from validation.probes.burn_copies import window_s
 
 SECONDS = 600.0
 Spoil = Callable[[dict[str, Any]], object]

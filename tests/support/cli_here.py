@@ -12,7 +12,7 @@ import sys
 from tests.support.local_launcher import LocalLauncher
 from toolkit import acceptance
 from toolkit.cli import main
-from validation.plan.suites import transport
+from validation.measures.fabric import plan as fabric_plan
 
 
 def launcher(site: str) -> LocalLauncher:
@@ -21,9 +21,9 @@ def launcher(site: str) -> LocalLauncher:
 
 
 acceptance.make_launcher = launcher
-transport.BANDWIDTH_SECONDS = int(os.environ.get("SECONDS_BANDWIDTH", "2"))
-transport.BANDWIDTH_PORT = int(os.environ.get("PORT_BANDWIDTH", "15401"))
-transport.LATENCY_PORT = transport.BANDWIDTH_PORT + 1
+fabric_plan.BANDWIDTH_SECONDS = int(os.environ.get("SECONDS_BANDWIDTH", "2"))
+fabric_plan.BANDWIDTH_PORT = int(os.environ.get("PORT_BANDWIDTH", "15401"))
+fabric_plan.LATENCY_PORT = fabric_plan.BANDWIDTH_PORT + 1
 
 if __name__ == "__main__":
     sys.argv[0] = "toolkit"

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.kinds import parse
+from validation.measures.collectives.bounds import LEAST_BYTES, Layout, ceiling
+from validation.measures.collectives.plan import SIZES
 from validation.model import Measurement, Result
-from validation.plan.suites.collectives import SIZES
 from validation.probes.collectives_rank import OPS, factor
 from validation.probes.port_bytes import MARK
-from validation.rules.collective_bounds import LEAST_BYTES, Layout, ceiling
 
 H100 = "NVIDIA H100 80GB HBM3"
 BEST = {"all_reduce": 478.9, "all_gather": 361.4, "reduce_scatter": 362.9, "all_to_all": 340.0, "send_recv": 350.0}

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from validation.facts import GpuCopyFacts, GpuLoadFacts, NodeFacts
-from validation.kinds.gpu import gpus_of
+from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.kinds import gpus_of
+from validation.measures.gpu.load_facts import GpuLoadFacts
 from validation.model import Node
+from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments
 from validation.report.numbers import plural
 from validation.report.system import system

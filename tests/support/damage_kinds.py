@@ -30,7 +30,7 @@ from tests.support.report_fixture import RUN
 from tests.support.site import FACTS, REAL_FACTS, hardware, healthy, plan_of, provenance, result, with_value, write_run
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.warm import COMMAND_PATH, command
-from validation.kinds.exact_compute import reference
+from validation.measures.compute.exact import reference
 from validation.model import Measurement, Platform, Result, Topology
 
 WALK = Path(__file__).parents[1] / "data/walk"

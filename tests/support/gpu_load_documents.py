@@ -11,7 +11,7 @@ from tests.support.gpu_copies_documents import gpu
 from tests.support.site import result
 from tests.support.tool_documents import doc
 from validation.kinds import parse
-from validation.kinds.gpu import EMULATED_LOAD
+from validation.measures.gpu.kinds import EMULATED_LOAD
 from validation.model import Measurement, Result
 
 START_S = 5e-6

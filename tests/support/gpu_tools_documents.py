@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.tool_documents import doc
-from validation.probes.gpu_tools import NVBANDWIDTH, P2P, TESTS
+from validation.measures.gpu.gpu_tools_probe import NVBANDWIDTH, P2P, TESTS
 
 DATA = Path(__file__).parents[1] / "data/gpu-tools"
 NAME = "Tesla V100-SXM2-16GB"

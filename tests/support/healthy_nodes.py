@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.support import gpu_copies_documents as copies
 from tests.support.site import result
-from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.kinds import parse
-from validation.kinds.gpu import EMULATED
+from validation.measures.asbuilt.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.measures.gpu.kinds import EMULATED
 from validation.model import Measurement, Result, Sample
 from validation.model.built import NodeBuilt
 

@@ -8,8 +8,8 @@ from typing import Any
 from tests.support.rdma_case import LOADED, PREFLIGHT, machines, ports_of, results
 from tests.support.site import plan_of, result, verdict_of, with_value
 from tests.support.tool_documents import doc as tool_doc
-from validation.facts import IbFabricFacts
 from validation.kinds import parse
+from validation.measures.rdma.ib_fabric_facts import IbFabricFacts
 from validation.model import VerdictDoc
 
 DATA = Path(__file__).parent.parent / "data" / "infiniband"

@@ -17,7 +17,6 @@ from tests.support.long_documents import document as long_of
 from tests.support.switch_documents import switch_document
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.turns_documents import document as turns_of
-from validation.judging.judge import judge
 from validation.kinds import parse
 from validation.kinds.record import names
 from validation.model import DENIED, REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
@@ -25,6 +24,7 @@ from validation.model.load import load_json, read_results
 from validation.probes import ProbeDoc
 from validation.rules.catalogue import load_criteria
 from validation.rules.fabric import load_fabric
+from validation.verdict.judge import judge
 
 METRICS = {
     "path-mtu": "path_mtu_bytes",

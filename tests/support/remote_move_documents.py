@@ -10,8 +10,8 @@ from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
+from validation.measures.remoting.remoting_move_probe import WITHOUT_END
 from validation.model import Measurement, Result
-from validation.probes.remoting_move import WITHOUT_END
 
 MOVE: dict[str, Any] = {
     "server": "gpu1", "elsewhere": "gpu2", "batch": 32, "inputs": 64, "hidden": 32, "pace_ms": 50, "steps": 40,

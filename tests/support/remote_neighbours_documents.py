@@ -10,8 +10,8 @@ from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
+from validation.measures.remoting.remoting_neighbours_probe import CASES
 from validation.model import Measurement, Result
-from validation.probes.remoting_neighbours import CASES
 
 NEIGHBOURS: dict[str, Any] = {
     "server": "gpu1", "turns": 2, "steps": 12, "batch": 32, "noise": 512, "inputs": 64, "hidden": 32,

@@ -9,8 +9,8 @@ from typing import Any
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
+from validation.measures.remoting.remoting_train_probe import order
 from validation.model import Measurement, Result
-from validation.probes.remoting_train import order
 
 TRAIN: dict[str, Any] = {
     "server": "gpu1", "batches": ("8", "32", "64"), "turns": 2, "steps": 12, "inputs": 64, "hidden": 32,

@@ -9,8 +9,8 @@ from typing import Any
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
+from validation.measures.remoting.remoting_unchanged_probe import WAYS
 from validation.model import Measurement, Result
-from validation.probes.remoting_unchanged import WAYS
 
 UNCHANGED: dict[str, Any] = {"server": "gpu1", "part": "1/2", "size_bytes": 1 << 20}
 #: Changes what was said: {"before", "after", "packages", "runs"}.

@@ -11,8 +11,8 @@ from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
+from validation.measures.remoting import remoting_layout_probe, remoting_scale_probe
 from validation.model import Measurement, Result
-from validation.probes import remoting_layout, remoting_scale
 
 SIZES: dict[str, Any] = {"turns": 2, "batch": 32, "steps": 12, "inputs": 64, "hidden": 32}
 SCALE: dict[str, Any] = {"servers": ("gpu1", "gpu2"), **SIZES}
@@ -47,7 +47,7 @@ def scale_document(
     lines = []
     servers = list(params["servers"])
     for turn in range(1, int(params["turns"]) + 1):
-        for name, _, count in remoting_scale.worlds(servers, dict.fromkeys(servers, gpus)):
+        for name, _, count in remoting_scale_probe.worlds(servers, dict.fromkeys(servers, gpus)):
             uuids = [f"GPU-{at}" for at in range(count)]
             made = job(uuids, params, ratio if count > 1 else 1.0, emulated)
             if change is not None:
@@ -68,9 +68,9 @@ def layout_document(
     """All jobs; `gpus`: of each server; `ratios`: of a layout's letters (L, LR, R) over N, 0.97 where none is said."""
     lines = []
     own, others = ([f"GPU-{where}{at}" for at in range(gpus)] for where in "ab")
-    count = remoting_layout.gpus_of_each(gpus, gpus if params["other"] else None)
+    count = remoting_layout_probe.gpus_of_each(gpus, gpus if params["other"] else None)
     for turn in range(1, int(params["turns"]) + 1):
-        for name in remoting_layout.layouts(count, str(params["other"])):
+        for name in remoting_layout_probe.layouts(count, str(params["other"])):
             letters = "".join(letter for letter in name if letter.isalpha())
             half = count // 2
             uuids = {"R": others[:count], "LR": [*own[:half], *others[:half]]}.get(letters, own[:count])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.tool_documents import doc as tool_doc
-from validation.facts.remoting import asked_attempts
+from validation.measures.remoting.facts import asked_attempts
 
 WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tests.support.driver import whole
 from validation.base.yaml_text import plain
-from validation.facts import NodeFacts
-from validation.judging.judge import judge
 from validation.model import (
     Bom,
     Denied,
@@ -32,6 +30,7 @@ from validation.model import (
     Topology,
     VerdictDoc,
 )
+from validation.model.node_facts import NodeFacts
 from validation.plan.suites import SUITES, make_plan
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
@@ -40,6 +39,7 @@ from validation.rules.reference import packaged
 from validation.rules.waiver import Waiver
 from validation.run.kept import as_kept
 from validation.run.read import tied
+from validation.verdict.judge import judge
 
 CRITERIA = load_criteria()
 RUN = "run-1"

@@ -24,10 +24,10 @@ from tests.support.site import (
     switch_parsed,
 )
 from validation.judging.case import make_case
-from validation.judging.equals import slower
-from validation.judging.judge import judge
 from validation.model import Measurement, Plan, Port, Result, Sample, Subject, Topology, VerdictDoc
 from validation.rules.fabric import Fabric, load_fabric
+from validation.verdict.equals import slower
+from validation.verdict.judge import judge
 
 SHAPES = {"two": (2, 1, 0), "three": (3, 1, 0), "six": (6, 1, 0), "rails": (4, 2, 0), "leaves": (6, 1, 3)}
 """Name -> nodes, rails, leaf switches (0: nobody declared any)."""

@@ -9,8 +9,8 @@ from typing import Any
 from tests.support.tool_documents import doc
 from validation.kinds import parse
 from validation.kinds.record import names
+from validation.measures.training.training_turns_probe import CORES, LAYOUT
 from validation.model import Measurement, Result
-from validation.probes.training_turns import CORES, LAYOUT
 
 BASE = 800.0
 SHARES = {"rdma": 1.0, "tcp": 0.6, "gdr-on": 1.02, "gdr-off": 1.0, "synthetic": 1.0, "real": 0.99}

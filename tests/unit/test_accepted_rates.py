@@ -23,13 +23,13 @@ from tests.support.site import (
 from toolkit import acceptance, rundir
 from toolkit.accepted import accepted_rates
 from validation.judging.accepted import AcceptedRates
-from validation.judging.judge import judge
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError, load_json
 from validation.plan.suites import make_plan
 from validation.rules.catalogue import read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
 from validation.run.read import read
+from validation.verdict.judge import judge
 
 H100 = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=4)
 K = Bom(

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.node_modules import load
 from tests.support.site import ADAPTER, NIC, REAL, REAL_FACTS, criterion, plan_of, results_of, verdict_of, with_facts
+from validation.measures.node import facts_probe
 from validation.model import Port
-from validation.probes import facts, pcie
+from validation.probes import pcie
 
 PLAN = plan_of(REAL, ["preflight"])
 program: Any = load("roles/fabric/files/elastic_ai_read_request.py")
@@ -184,7 +185,7 @@ def test_a_declared_port_that_the_facts_do_not_show_is_not_measured() -> None:
 
 def test_firmware_of_an_adapter_without_rdma_is_asked_of_ethtool(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"fab0": "driver: ixgbe\nfirmware-version: 0x80000f32, 19.0.12\n", "fab1": "firmware-version: N/A\n"}
-    monkeypatch.setattr(facts, "_say", lambda *command: said[command[-1]])
+    monkeypatch.setattr(facts_probe, "_say", lambda *command: said[command[-1]])
     asked = [{"what": "nic", "interface": name, "firmware": ""} for name in said]
-    assert [facts.with_firmware(card)["firmware"] for card in asked] == ["0x80000f32, 19.0.12", ""]
-    assert facts.with_firmware({"what": "nic", "interface": "veth"}) == {"what": "nic", "interface": "veth"}
+    assert [facts_probe.with_firmware(card)["firmware"] for card in asked] == ["0x80000f32, 19.0.12", ""]
+    assert facts_probe.with_firmware({"what": "nic", "interface": "veth"}) == {"what": "nic", "interface": "veth"}

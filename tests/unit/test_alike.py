@@ -28,8 +28,6 @@ from tests.support.site import (
 from toolkit.rundir import write_document
 from validation.judging import values
 from validation.judging.case import make_case
-from validation.judging.judge import judge
-from validation.judging.waivers import unmeasured_nodes
 from validation.model import LeftOut, Result, Sample, VerdictDoc
 from validation.model import alike as packing
 from validation.model import verdict as documents
@@ -39,6 +37,8 @@ from validation.model.load import ConfigError, load_json
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import load_fabric
 from validation.run.columns import Columns, packed
+from validation.verdict.judge import judge
+from validation.verdict.waivers import unmeasured_nodes
 
 KINDS = {"path-mtu": "path_mtu_bytes", "tcp-bandwidth": "tcp_bandwidth_gbps", "tcp-latency": "tcp_rtt_us"}
 WAYS = (

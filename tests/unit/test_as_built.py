@@ -15,11 +15,11 @@ from toolkit import asbuilt
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from validation.asbuilt import checks
-from validation.facts import AsBuiltFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.asbuilt.facts import AsBuiltFacts
 from validation.model import Measurement, Result
 from validation.model.load import ConfigError
-from validation.parsers import ParseError
 from validation.plan.suites import SUITES
 from validation.rules.profile import load_profile
 

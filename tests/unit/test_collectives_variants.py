@@ -14,11 +14,11 @@ from tests.support import rdma_case
 from tests.support.collectives_documents import document_of, nccl_log
 from tests.support.site import BOM, CRITERIA, RUN, criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.collectives import collectives_probe as probe
+from validation.measures.training.nccl_log import nccl_path
 from validation.model import CriterionVerdict, Measurement, Port, Topology
-from validation.parsers.common import ParseError
-from validation.parsers.nccl_log import nccl_path
 from validation.plan.suites import make_plan
-from validation.probes import collectives as probe
 from validation.rules.fabric import load_fabric
 
 RAILS, NETWORK, NVLS = "tr.ncclrail", "tr.nccliso", "tr.ncclnvls"

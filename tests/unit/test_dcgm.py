@@ -14,11 +14,11 @@ import pytest
 
 from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, result, results_of, verdict_of
 from tests.support.tool_documents import doc
-from validation.facts import DcgmFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu import dcgm_diag_probe
+from validation.measures.gpu.dcgm_facts import DcgmFacts
 from validation.model import Judgement, Measurement, Result
-from validation.parsers.common import ParseError
-from validation.probes import dcgm_diag
 
 DATA = Path(__file__).parents[1] / "data/dcgm"
 SITE = hardware(("gpu1",), bom=BOM.model_copy(update={"gpu_count": 2, "gpu_model": "H100"}))
@@ -160,21 +160,21 @@ def test_versions_and_gpus_of_both_forms() -> None:
 
 def test_the_probe_keeps_what_a_failed_run_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    gone = dcgm_diag.probe(dcgm_diag.Asked())
+    gone = dcgm_diag_probe.probe(dcgm_diag_probe.Asked())
     said = "dcgmi is not installed on this node"
     assert (gone["error"], gone["facts"]) == (None, {"level": 1, "returncode": 127, "said": said})
     tool = tmp_path / "dcgmi"
     asked, said = "[ \"$*\" = 'diag -r 2 -j' ] || exit 9", json.dumps(four(FINE))
     tool.write_text(f"#!/bin/sh\n{asked}\ncat <<'END'\n{said}\nEND\nexit 226\n")
     tool.chmod(0o755)
-    found = dcgm_diag.probe(dcgm_diag.Asked(level=2))
+    found = dcgm_diag_probe.probe(dcgm_diag_probe.Asked(level=2))
     assert (found["error"], found["facts"]["returncode"], found["tool_version"]) == (None, 226, "4.5.3")
     assert parse("dcgm-diag", found)[1].gpus == (0,)  # type: ignore[union-attr]
     tool.write_text("#!/bin/sh\necho 'Error: no host engine' >&2\nexit 1\n")
-    found = dcgm_diag.probe(dcgm_diag.Asked())
+    found = dcgm_diag_probe.probe(dcgm_diag_probe.Asked())
     assert (found["error"], found["facts"]["said"]) == (None, "Error: no host engine")
     tool.write_text("#!/bin/sh\nexec sleep 60\n")
-    found = dcgm_diag.probe(dcgm_diag.Asked(limit_s=0.3))
+    found = dcgm_diag_probe.probe(dcgm_diag_probe.Asked(limit_s=0.3))
     assert (found["error"], "came to no end within 0.3 s" in found["facts"]["said"]) == (None, True)
 
 

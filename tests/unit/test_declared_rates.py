@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.support.site import CRITERIA, addressed, node, plan_of, run_info
 from tests.support.truth import measured
-from validation.judging.judge import judge
 from validation.model import Finding, Port, Topology
 from validation.rules.fabric import load_fabric
+from validation.verdict.judge import judge
 
 RATES = {"client1": 10.0, "gpu1": 100.0, "gpu2": 100.0, "gpu3": 100.0, "gpu4": 100.0}
 

@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import parse
-from validation.kinds.exact_compute import reference
+from validation.kinds.parsing import ParseError
+from validation.measures.compute import exact_compute_probe
+from validation.measures.compute.exact import reference
 from validation.model import Sample, Topology
-from validation.parsers.common import ParseError
-from validation.probes import exact_compute
 from validation.probes.asked import make
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/exact-compute.json").read_text())
@@ -27,7 +27,7 @@ def values(doc: Any, params: Any) -> list[float]:
 
 
 def test_every_processor_here_computes_what_was_recorded_elsewhere() -> None:
-    doc = exact_compute.probe(make(exact_compute.Asked, {"seconds": 0.01}))
+    doc = exact_compute_probe.probe(make(exact_compute_probe.Asked, {"seconds": 0.01}))
     assert doc["error"] is None
     assert set(values(doc, {"seconds": 0.01})) == {0.0}
     assert values(RECORDED["document"], RECORDED["params"]) == [0.0, 0.0]
@@ -40,8 +40,8 @@ def test_a_processor_that_errs_once_is_counted_and_named(monkeypatch: pytest.Mon
         taken.append(None)
         return WRONG if len(taken) == 2 else right
 
-    monkeypatch.setattr(exact_compute, "turn", errs)
-    doc = exact_compute.probe(exact_compute.Asked(seconds=0.05))
+    monkeypatch.setattr(exact_compute_probe, "turn", errs)
+    doc = exact_compute_probe.probe(exact_compute_probe.Asked(seconds=0.05))
     samples, facts = parse("exact-compute", doc, {"seconds": 0.05})
     assert {sample.value for sample in samples} == {1.0}  # each processor has its own count of turns
     assert isinstance(facts, dict)

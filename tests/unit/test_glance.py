@@ -10,10 +10,10 @@ import pytest
 from tests.support.site import CRITERIA, LAB, PLAN, provenance, result, results_of, run_info, verdict_of, with_value
 from toolkit.next_steps import next_commands
 from toolkit.verdict_lines import Line, figures, state
-from validation.judging.glance import glance, took_s
-from validation.judging.unmeasured import Why, title, unmeasured
 from validation.kinds import KINDS
 from validation.model import Measurement, Result, VerdictDoc
+from validation.verdict.glance import glance, took_s
+from validation.verdict.unmeasured import Why, title, unmeasured
 
 
 def slow(m: Measurement) -> Result | None:

@@ -14,12 +14,12 @@ from tests.support import gpu_copies_documents as copies
 from tests.support import gpu_tools_documents as made
 from tests.support.gpu_copies_case import topology
 from tests.support.site import CRITERIA, RUN, criterion, lab, plan_of, result, verdict_of
-from validation.facts import GpuToolsFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu.gpu_tools_probe import P2P, TESTS
+from validation.measures.gpu.tools_facts import GpuToolsFacts
 from validation.model import CriterionVerdict, Measurement
-from validation.parsers.common import ParseError
 from validation.plan.suites import make_plan
-from validation.probes.gpu_tools import P2P, TESTS
 from validation.rules.fabric import load_fabric
 
 H2D, D2H, WRITE, LOCAL = TESTS

@@ -17,7 +17,8 @@ from toolkit.scan.contact import Login
 from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
-from validation.probes import facts, pcie
+from validation.measures.node import facts_probe
+from validation.probes import pcie
 from validation.rules.gpus import memory_rate
 
 gpu = load("plugins/plugin_utils/gpu.py")
@@ -214,4 +215,4 @@ def test_a_system_is_known_by_its_name_in_every_quote(tmp_path: Path, quote: str
     (tmp_path / "os-release").write_text(text)
     found = load("plugins/modules/node_preflight.py").read_os(tmp_path / "os-release")
     assert found == {"id": "rocky", "version": "9.4", "rhel_like": True}
-    assert facts.operating_system(text) == "rocky 9.4"
+    assert facts_probe.operating_system(text) == "rocky 9.4"

@@ -14,14 +14,14 @@ from tests.support import gpu_copies_documents as copies
 from tests.support import gpu_load_documents as made
 from tests.support.gpu_copies_case import topology
 from tests.support.site import CRITERIA, RUN, criterion, lab, plan_of, result, verdict_of
-from validation.facts import GpuLoadFacts, LoadGpu
-from validation.judging.gpu_load import branches
 from validation.kinds import parse
-from validation.kinds.gpu import LOAD
+from validation.kinds.parsing import ParseError
+from validation.measures.gpu import gpu_load_probe
+from validation.measures.gpu.kinds import LOAD
+from validation.measures.gpu.load_facts import GpuLoadFacts, LoadGpu
+from validation.measures.gpu.load_judge import branches
 from validation.model import CriterionVerdict, Measurement, Platform, Topology
-from validation.parsers.common import ParseError
 from validation.plan.suites import make_plan
-from validation.probes import gpu_load
 from validation.rules.fabric import load_fabric
 
 PARAMS = {**LOAD, "gpus": 2}
@@ -218,10 +218,10 @@ def test_nodes_of_the_host_are_read_and_the_farthest_is_chosen(tmp_path: Path) -
         (tmp_path / f"node{number}").mkdir()
         (tmp_path / f"node{number}/cpulist").write_text(cpus + "\n")
         (tmp_path / f"node{number}/distance").write_text(away + "\n")
-    nodes = gpu_load.numa_nodes({0, 1, 8, 9}, tmp_path)
+    nodes = gpu_load_probe.numa_nodes({0, 1, 8, 9}, tmp_path)
     assert [(n["number"], n["cpus"], n["distances"]) for n in nodes] == [
         (0, [0, 1], [10, 12, 32]), (1, [], [12, 10, 32]), (2, [8, 9], [32, 32, 10])]  # fmt: skip
-    assert (gpu_load.chosen(0, nodes), gpu_load.chosen(2, nodes), gpu_load.chosen(None, nodes)) == (
+    assert (gpu_load_probe.chosen(0, nodes), gpu_load_probe.chosen(2, nodes), gpu_load_probe.chosen(None, nodes)) == (
         [0, 2],
         [2, 0],
         [0, 1, 2],
@@ -230,9 +230,11 @@ def test_nodes_of_the_host_are_read_and_the_farthest_is_chosen(tmp_path: Path) -
     for address, number in (("a", "2"), ("b", "-1"), ("c", "9")):
         (devices / address).mkdir(parents=True)
         (devices / address / "numa_node").write_text(number)
-    assert [gpu_load.own_node(a, nodes, devices) for a in "abcd"] == [2, None, None, None]
-    assert gpu_load.own_node("b", nodes[:1], devices) == 0
-    assert gpu_load.numa_nodes({3}, tmp_path / "none") == [{"number": 0, "cpus": [3], "away": {}, "distances": [10]}]
+    assert [gpu_load_probe.own_node(a, nodes, devices) for a in "abcd"] == [2, None, None, None]
+    assert gpu_load_probe.own_node("b", nodes[:1], devices) == 0
+    assert gpu_load_probe.numa_nodes({3}, tmp_path / "none") == [
+        {"number": 0, "cpus": [3], "away": {}, "distances": [10]}
+    ]
 
 
 def test_where_memory_lies_is_read_of_its_own_mapping(tmp_path: Path) -> None:
@@ -240,10 +242,10 @@ def test_where_memory_lies_is_read_of_its_own_mapping(tmp_path: Path) -> None:
     maps.write_text(
         "7f00 default anon=4 N0=4\n7f0000 default file=/dev/zero\\040(deleted) dirty=10 N0=1 N1=9 kernelpagesize_kB=4\n"
     )
-    assert (gpu_load.placed(0x7F0000, 1, maps), gpu_load.placed(0x7F0000, 0, maps)) == (0.9, 0.1)
-    assert gpu_load.placed(0x7F00, 1, maps) == 0
-    assert gpu_load.placed(0x8000, 0, maps) is None
-    assert gpu_load.placed(0x8000, 0, tmp_path / "none") is None
+    assert (gpu_load_probe.placed(0x7F0000, 1, maps), gpu_load_probe.placed(0x7F0000, 0, maps)) == (0.9, 0.1)
+    assert gpu_load_probe.placed(0x7F00, 1, maps) == 0
+    assert gpu_load_probe.placed(0x8000, 0, maps) is None
+    assert gpu_load_probe.placed(0x8000, 0, tmp_path / "none") is None
 
 
 def test_it_is_planned_after_our_copies_counted_in_time_and_left_out_where_it_is_to_be_quick() -> None:

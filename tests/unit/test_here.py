@@ -9,13 +9,13 @@ import pytest
 from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from toolkit.here import Driver, file_trouble, find_torch, gpu_trouble, node_name, said, topology_here
-from validation.judging.judge import judge
 from validation.model import Found, Node, Plan, RunInfo, Sample, SshTarget, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
 from validation.probes import gpu_host
 from validation.probes.cuda import HINTS
 from validation.probes.virtualisation import by_marks
 from validation.rules.fabric import no_fabric
+from validation.verdict.judge import judge
 
 GPUS = ("0000:18:00.0", "0000:3b:00.0")
 

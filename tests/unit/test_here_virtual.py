@@ -12,12 +12,12 @@ from tests.support import gpu_copies_documents as made
 from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from tests.unit.test_here import one
-from validation.judging.judge import judge
 from validation.kinds import parse
+from validation.measures.compute.gpu_rates import peak, seen
 from validation.model import RunInfo, Topology, VerdictDoc
 from validation.plan.suites import make_plan
 from validation.rules.fabric import no_fabric
-from validation.rules.gpu_rates import peak, seen
+from validation.verdict.judge import judge
 
 H100 = "NVIDIA H100 80GB HBM3"
 PCIE5 = (32.0, 16)

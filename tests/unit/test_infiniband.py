@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, read, verdict_on
 from tests.support.site import criterion, plan_of
-from validation.parsers import ParseError
+from validation.kinds.parsing import ParseError
 
 DEGRADED, UNLINKED = TEXTS["ibnetdiscover-ports-degraded"], TEXTS["ibnetdiscover-ports-unlinked"]
 

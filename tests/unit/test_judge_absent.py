@@ -22,8 +22,8 @@ from tests.support.site import (
 )
 from tests.support.tool_documents import doc
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
 from validation.model import Bom, Port, Topology
-from validation.parsers import ParseError
 
 UP: dict[str, Any] = {"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 10000}
 

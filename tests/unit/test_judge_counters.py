@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
 from tests.support.site import criterion
-from validation.judging.counters import HOST_QUEUES, STORMS, Change, changes
+from validation.measures.rdma.counters import HOST_QUEUES, STORMS, Change, changes
 from validation.probes import rdma_ports_qos
 from validation.probes.tool import Ran
 

@@ -11,8 +11,8 @@ from tests.support.gpu_health_case import facts, gpu, read
 from tests.support.nvml_driver import Driver, drive
 from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
 from validation import nvml
+from validation.measures.gpu import gpu_health_probe
 from validation.model import Judgement, Measurement, Result, Topology
-from validation.probes import gpu_health
 
 FOUR = BOM.model_copy(update={"gpu_count": 4, "gpu_model": "Tesla V100-SXM2-16GB"})
 REAL = hardware(("gpu1", "gpu2"), bom=FOUR)
@@ -195,6 +195,6 @@ def test_repairs_are_read_of_drivers_that_tell_them(
 ) -> None:
     drive(monkeypatch, Repairing(*repairs) if repairs else Driver())
     with nvml.Nvml() as opened:
-        said = gpu_health.one(opened.gpu(0))
+        said = gpu_health_probe.one(opened.gpu(0))
     told = tuple(said[key] for key in ("channel_repair_pending", "tpc_repair_pending", "memory_unrepairable"))
     assert told == (tuple(map(bool, repairs)) if repairs else (None, None, None))

@@ -9,8 +9,8 @@ import pytest
 from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, read, verdict_on
 from tests.support.rdma_case import LOADED, results
 from tests.support.site import criterion, plan_of, result, verdict_of
-from validation.facts import IbErrors, IbPort
-from validation.parsers import ParseError
+from validation.kinds.parsing import ParseError
+from validation.measures.rdma.ib_fabric_facts import IbErrors, IbPort
 
 PORTS = TEXTS["ibnetdiscover-ports"]
 

@@ -25,7 +25,7 @@ from tests.support.site import (
     waiver,
     with_facts,
 )
-from validation.judging.debt import _mostly_waived
+from validation.verdict.owed import _mostly_waived
 
 SICK = spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)
 

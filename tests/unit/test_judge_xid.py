@@ -23,13 +23,13 @@ from tests.support.site import (
     waive_all,
 )
 from validation.judging.case import Case
-from validation.judging.debt import Debt, decide
-from validation.judging.xid_table import POLICY, meaning
+from validation.measures.gpu.xid_table import POLICY, meaning
 from validation.model import Judgement, Measurement, Result, Topology
 from validation.plan.suites import SUITES
 from validation.probes import kernel_log
 from validation.rules.fabric import load_fabric
 from validation.rules.profile import load_profile
+from validation.verdict.owed import Debt, decide
 
 REAL = hardware(("gpu1", "gpu2"), bom=BOM.model_copy(update={"gpu_count": 4}))
 AT = "0000:3b:00.0"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.unit.test_judge_xid import AT, judged, line, log
-from validation.facts import KernelLog
-from validation.judging.xid_table import meaning
-from validation.parsers.common import as_facts
+from validation.kinds.parsing import as_facts
+from validation.measures.gpu.kernel_log import KernelLog
+from validation.measures.gpu.xid_table import meaning
 from validation.probes import kernel_log
 
 FALLEN = "GPU has fallen off the bus."

@@ -13,8 +13,10 @@ import pytest
 from tests.support.site import hardware, lab, plan_of
 from validation.base.errors import RunError
 from validation.kinds import KINDS, job_for, title
+from validation.measures.fabric import serve_probe, soak_fabric_probe
+from validation.measures.rdma import rdma_serving_probe
 from validation.plan.suites import SUITES
-from validation.probes import asked, rdma_serve, serve, soak_fabric
+from validation.probes import asked
 from validation.probes.__main__ import find, parse
 from validation.rules.catalogue import load_criteria
 
@@ -56,9 +58,9 @@ def test_every_planned_job_is_a_call_that_its_probes_understand(fabric: str) -> 
             args = parse(list(job.probe.words))
             assert type(args.asked) is find(m.kind).Asked
             if job.server is not None:
-                end = asked.read(serve.Asked, job.server.words[1])
-                ends = {**rdma_serve.ENDS, "soak-fabric": soak_fabric.Asked}
-                assert asked.make(ends.get(end.tool, serve.Tcp), end.asked)
+                end = asked.read(serve_probe.Asked, job.server.words[1])
+                ends = {**rdma_serving_probe.ENDS, "soak-fabric": soak_fabric_probe.Asked}
+                assert asked.make(ends.get(end.tool, serve_probe.Tcp), end.asked)
                 assert job.server_node == m.endpoints[1].node
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.site import FACTS
 from tests.support.trees import SERVERS, Gpu, Root, Server, Switch, with_gpu, without_link
 from tests.unit.test_trees import read
-from validation.facts import NodeFacts
+from validation.model.node_facts import NodeFacts
 from validation.report import topology_words
 from validation.report.server_layouts import Recognised, recognise
 

@@ -12,9 +12,9 @@ from tests.support.site import lab, plan_of, result, results_of, write_results
 from toolkit.looking_on import looking_on, words
 from validation.execute import Launcher
 from validation.execute.remote import Output
+from validation.measures.training.training_progress_probe import Asked, probe
 from validation.model import Plan, Result
 from validation.probes.asked import read
-from validation.probes.training_progress import Asked, probe
 
 LAST = {"epoch": 2, "val_top1": 0.5, "val_top5": 0.9}
 TOLD: dict[str, Any] = {

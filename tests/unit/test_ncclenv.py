@@ -10,7 +10,7 @@ import pytest
 from tests.support.site import LAB, PLAN, criterion, healthy, judged, plan_of
 from toolkit.lab.faults import FAULTS
 from toolkit.lab.vmfaults import NODE_FAULTS, PROFILE
-from validation.judging.ncclenv_table import PINS, pinned
+from validation.measures.node.ncclenv_table import PINS, pinned
 from validation.probes import libenv
 from validation.probes.tool import Ran
 from validation.rules.fabric import load_fabric

@@ -15,8 +15,8 @@ from toolkit.node import accept, checks, join, playbooks
 from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept
-from validation.judging.addendum import facts_of, faults_of, figures_of
 from validation.rules.catalogue import load_criteria
+from validation.verdict.addendum import facts_of, faults_of, figures_of
 
 LAB = site.lab(("head", "client1", "gpu1", "gpu2"))
 GROWN = site.lab(("head", "client1", "gpu1", "gpu2", "gpu3"))

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from tests.support.recordings import RECORDINGS
 from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, doc, training, values
-from validation.facts import NodeFacts
 from validation.kinds import KINDS, parse
-from validation.parsers import ParseError
+from validation.kinds.parsing import ParseError
+from validation.model.node_facts import NodeFacts
 from validation.plan.suites import SUITES
 
 

@@ -19,8 +19,9 @@ from tests.support.remoting_documents import ISOLATE, isolated
 from tests.support.tool_documents import BANDWIDTH, DATA, SOCKPERF_FACTS, values
 from tests.support.tool_documents import doc as tcp_doc
 from validation.kinds import parse
-from validation.parsers import ParseError
-from validation.probes import rdma_ports_qos, tcp_bandwidth, tcp_latency
+from validation.kinds.parsing import ParseError
+from validation.measures.tcp import tcp_bandwidth_probe, tcp_latency_probe
+from validation.probes import rdma_ports_qos
 from validation.probes.tool import Ran
 
 SOCKPERF = (DATA / "sockperf/3.7-tcp.out").read_text()
@@ -151,10 +152,10 @@ def said_by_a_log(times: list[float]) -> None:
         text = re.sub(rf"percentile {name} =\s+[\d.]+", f"percentile {name} = {value:.3f}", text)
     text = re.sub(r"<MAX> observation =\s+[\d.]+", f"<MAX> observation = {max(times):.3f}", text)
     text = re.sub(r"<MIN> observation =\s+[\d.]+", f"<MIN> observation = {min(times):.3f}", text)
-    facts = {"observations": number, "block_medians_us": tcp_latency.block_medians(times)}
+    facts = {"observations": number, "block_medians_us": tcp_latency_probe.block_medians(times)}
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        facts[f"{name}_us"] = tcp_latency.percentile(times, share)
-        around = [tcp_latency.percentile(times, share + side) for side in (-0.03, 0.03)]
+        facts[f"{name}_us"] = tcp_latency_probe.percentile(times, share)
+        around = [tcp_latency_probe.percentile(times, share + side) for side in (-0.03, 0.03)]
         facts[f"{name}_around_us"] = around
     assert len(values(rtt(text, **facts)[0], "tcp_rtt_us")) == 20
 
@@ -248,8 +249,8 @@ def test_iperf3_reports_that_contradict_themselves(spoil: Callable[[dict[str, An
 def test_intervals_that_ran_together_while_the_machine_stood_still_are_measured(name: str, samples: int) -> None:
     """Recorded while both ends were stopped for up to 0.3 s at a time: no time is missing, so nothing is."""
     text = (DATA / f"iperf3/stalled-3.12-{name}.json").read_text()
-    asked = tcp_bandwidth.Asked(source="127.0.0.1", destination="127.0.0.1", port=5201, seconds=3, omit_s=1)
-    assert tcp_bandwidth.wrong(asked, text) is None
+    asked = tcp_bandwidth_probe.Asked(source="127.0.0.1", destination="127.0.0.1", port=5201, seconds=3, omit_s=1)
+    assert tcp_bandwidth_probe.wrong(asked, text) is None
     found, _ = parse("tcp-bandwidth", tcp_doc("tcp-bandwidth", text), BANDWIDTH)
     assert len(values(found, "tcp_bandwidth_gbps")) == samples
 

@@ -13,12 +13,13 @@ from tests.support import gpu_tools_documents as made
 from tests.support.rdma_documents import HARDWARE, WRITE, _case, end, said
 from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.tool_documents import BANDWIDTH, DATA, TRAINING_PARAMS, doc, training, values
-from validation.facts import GpuToolsFacts
 from validation.kinds import parse
-from validation.parsers import ParseError
-from validation.parsers.nccl_tests import table
-from validation.probes import path_mtu, tcp_bandwidth
-from validation.probes.gpu_tools import TESTS
+from validation.kinds.parsing import ParseError
+from validation.measures.collectives.nccl_tests import table
+from validation.measures.fabric import path_mtu_probe
+from validation.measures.gpu.gpu_tools_probe import TESTS
+from validation.measures.gpu.tools_facts import GpuToolsFacts
+from validation.measures.tcp import tcp_bandwidth_probe
 
 IPERF3 = (DATA / "iperf3/3.17-1stream.json").read_text()
 
@@ -55,8 +56,8 @@ def events(report: dict[str, Any]) -> str:
 )
 def test_iperf3s_report_is_read_in_every_form(text: str) -> None:
     assert rates(text) == rates(IPERF3)
-    asked = tcp_bandwidth.Asked("127.0.0.1", "127.0.0.1", 5299, 3, 1, 0.25)
-    assert tcp_bandwidth.wrong(asked, text) is None
+    asked = tcp_bandwidth_probe.Asked("127.0.0.1", "127.0.0.1", 5299, 3, 1, 0.25)
+    assert tcp_bandwidth_probe.wrong(asked, text) is None
 
 
 def test_two_reports_that_differ_are_none() -> None:
@@ -130,14 +131,14 @@ def test_ping_is_asked_for_packets_of_the_size_that_is_looked_for(
 ) -> None:
     asked: list[list[str]] = []
 
-    def ran(command: list[str], *_: Any) -> path_mtu.Ran:
+    def ran(command: list[str], *_: Any) -> path_mtu_probe.Ran:
         asked.append(command)
-        return path_mtu.Ran(
+        return path_mtu_probe.Ran(
             command, 1, "", f"ping: local error: message too long, mtu{': ' if size < 1472 else '='}1500"
         )
 
-    monkeypatch.setattr(path_mtu, "run_tool", ran)
-    pinger = path_mtu._Pinger(address, address)
+    monkeypatch.setattr(path_mtu_probe, "run_tool", ran)
+    pinger = path_mtu_probe._Pinger(address, address)
     pinger.run(1500)
     assert asked[0][asked[0].index("-s") + 1] == str(size)
     assert (pinger.local_mtu, pinger.passes(1501)) == (1500, False)

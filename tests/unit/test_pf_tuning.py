@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.site import LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, results_of, verdict_of
 from toolkit.lab.vmfaults import NODE_FAULTS, SOMAXCONN
-from validation.facts import Tuning
-from validation.judging.tuning_table import IDLE_LATENCY_US
+from validation.measures.node.tuning_table import IDLE_LATENCY_US
+from validation.model.tuning import Tuning
 from validation.probes import tuning
 from validation.probes.tool import Ran
 

@@ -17,12 +17,13 @@ import pytest
 
 from tests.support.figures_case import added, measurement, result
 from tests.support.report_fixture import make_run
-from validation.facts import PoolUseFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.pool import pool_use_probe
+from validation.measures.pool.use_facts import PoolUseFacts
+from validation.measures.pool.use_parse import _first_host
 from validation.model import Sample
-from validation.parsers.common import ParseError
-from validation.parsers.pool_use import _first_host
-from validation.probes import ProbeDoc, pool_use
+from validation.probes import ProbeDoc
 from validation.probes.tool import now
 from validation.report.documents import RunDocuments, read_run
 from validation.report.json_report import report_json
@@ -69,11 +70,11 @@ def watched(busy_h: float, seen_h: float) -> dict[str, float]:
 
 def document(rows: list[str] = ROWS, **facts: Any) -> ProbeDoc:
     found = {
-        "from_s": FROM, "until_s": UNTIL, "nodes": pool_use.nodes(NODES.splitlines()), "emulated": False,
+        "from_s": FROM, "until_s": UNTIL, "nodes": pool_use_probe.nodes(NODES.splitlines()), "emulated": False,
         "unwatched": "", "used": {"gpu1": watched(3, 20), "gpu2": watched(1, 5)}, "lines": len(rows),
     }  # fmt: skip
     return {
-        "kind": "pool-use", "tool": "sacct", "tool_version": "", "command": pool_use.sacct(30), "returncode": 0,
+        "kind": "pool-use", "tool": "sacct", "tool_version": "", "command": pool_use_probe.sacct(30), "returncode": 0,
         "stdout": "".join(f"{line}\n" for line in rows), "stderr": "", "facts": found | facts,
         "started": now(), "ended": now(), "duration_s": 0.1, "error": None,
     }  # fmt: skip
@@ -222,7 +223,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_head_is_asked_for_jobs_and_for_what_ran(slurm: Path, url: str) -> None:
-    made = pool_use.probe(pool_use.Asked(days=30, url=url))
+    made = pool_use_probe.probe(pool_use_probe.Asked(days=30, url=url))
     assert made["error"] is None
     assert made["facts"]["until_s"] - made["facts"]["from_s"] == pytest.approx(
         2 * HOUR, abs=5
@@ -238,7 +239,7 @@ def test_utilisation_before_and_since_the_first_lease_is_read(
 ) -> None:
     def history(**ago: int) -> Any:
         monkeypatch.setattr(f"{__name__}.AGO", ago)
-        made = pool_use.probe(pool_use.Asked(days=30, url=url))
+        made = pool_use_probe.probe(pool_use_probe.Asked(days=30, url=url))
         found = parse("pool-use", made, {"days": 30.0})[1]
         assert isinstance(found, PoolUseFacts)
         return found.history
@@ -252,8 +253,8 @@ def test_utilisation_before_and_since_the_first_lease_is_read(
     read = history(gpu_utilization=2 * DAY, pool_leased=2 * DAY)
     assert (read.before, read.since.seconds) == (None, pytest.approx(DAY, abs=HOUR))
     assert history(pool_leased=2 * DAY) is None
-    monkeypatch.setattr(pool_use, "history", lambda *_: [][0])
-    made = pool_use.probe(pool_use.Asked(days=30, url=url))
+    monkeypatch.setattr(pool_use_probe, "history", lambda *_: [][0])
+    made = pool_use_probe.probe(pool_use_probe.Asked(days=30, url=url))
     found = parse("pool-use", made, {"days": 30.0})[1]
     assert isinstance(found, PoolUseFacts)
     assert (found.history, found.unwatched) == (None, "")
@@ -262,7 +263,7 @@ def test_utilisation_before_and_since_the_first_lease_is_read(
 
 
 def test_without_monitoring_the_hours_held_are_known_all_the_same(slurm: Path) -> None:
-    made = pool_use.probe(pool_use.Asked(days=30, url="http://127.0.0.1:9"))
+    made = pool_use_probe.probe(pool_use_probe.Asked(days=30, url="http://127.0.0.1:9"))
     assert made["error"] is None
     found = parse("pool-use", made, {})[1]
     assert isinstance(found, PoolUseFacts)
@@ -274,7 +275,7 @@ def test_without_monitoring_the_hours_held_are_known_all_the_same(slurm: Path) -
 @pytest.mark.parametrize("name", ["sacct", "scontrol"])
 def test_without_accounting_it_says_so(slurm: Path, url: str, name: str) -> None:
     (slurm / name).write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2\nexit 1\n")
-    made = pool_use.probe(pool_use.Asked(days=30, url=url))
+    made = pool_use_probe.probe(pool_use_probe.Asked(days=30, url=url))
     assert made["error"] == f"{name} ended with exit status 1: Slurm accounting storage is disabled"
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from validation.probes import facts as node_facts
+from validation.measures.node import facts_probe as node_facts
 from validation.probes import installed
 
 

@@ -12,9 +12,10 @@ from tests.support.rdma_documents import CASES, doc
 from tests.support.site import criterion, healthy, plan_of, result, verdict_of
 from tests.support.trees import SERVERS, write
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.rdma import rdma_gpu_probe, rdma_serving_probe
 from validation.model import Judgement, Plan, Result, Topology
-from validation.parsers import ParseError
-from validation.probes import rdma, rdma_gpu, rdma_serve
+from validation.probes import rdma
 from validation.probes.tool import Ran
 
 ID = "tr.rdmagpu"
@@ -23,7 +24,7 @@ PLAIN = "  -d, --ib-dev=<dev>  Use IB device <dev>\n      --report_gbits\n"
 CUDA = PLAIN + "      --use_cuda=<cuda device id> Use CUDA specific device for GPUDirect RDMA testing\n"
 DMABUF = CUDA + "      --use_cuda_dmabuf Use CUDA DMA-BUF for GPUDirect RDMA testing\n"
 ENDS = {"address": "10.0.0.1", "peer": "10.0.0.2", "port": 18515, "transport": "ib"}
-ASKED = rdma_gpu.Asked(interface="ib0", **ENDS, seconds=3, size_bytes=1 << 23, qps=4)  # type: ignore[arg-type]
+ASKED = rdma_gpu_probe.Asked(interface="ib0", **ENDS, seconds=3, size_bytes=1 << 23, qps=4)  # type: ignore[arg-type]
 
 
 # --- which GPU, and how -----------------------------------------------------------------------------------------------
@@ -35,21 +36,21 @@ ASKED = rdma_gpu.Asked(interface="ib0", **ENDS, seconds=3, size_bytes=1 << 23, q
 )
 def test_the_gpu_that_is_nearest_to_the_port_is_taken(tmp_path: Path, server: str, interface: str, bus: Any) -> None:
     write(SERVERS[server], tmp_path)
-    gpus = [card for card in rdma_gpu.pcie.collect([interface], tmp_path) if card["what"] == "gpu"]
-    port = next(card for card in rdma_gpu.pcie.collect([interface], tmp_path) if card["what"] == "nic")
-    found = rdma_gpu.nearest(interface, [card["address"] for card in gpus], tmp_path)
+    gpus = [card for card in rdma_gpu_probe.pcie.collect([interface], tmp_path) if card["what"] == "gpu"]
+    port = next(card for card in rdma_gpu_probe.pcie.collect([interface], tmp_path) if card["what"] == "nic")
+    found = rdma_gpu_probe.nearest(interface, [card["address"] for card in gpus], tmp_path)
     mine = next(card for card in gpus if card["address"] == found)
     assert mine["numa"] == port["numa"]
-    assert rdma_gpu.nearness(port, mine) == max(rdma_gpu.nearness(port, card) for card in gpus)
+    assert rdma_gpu_probe.nearness(port, mine) == max(rdma_gpu_probe.nearness(port, card) for card in gpus)
     if bus is not None:  # one switch for both
         assert {one["address"] for one in mine["above"]} & {one["address"] for one in port["above"]}
-    assert rdma_gpu.nearest(interface, [], tmp_path) == ""
+    assert rdma_gpu_probe.nearest(interface, [], tmp_path) == ""
 
 
 def test_dmabuf_is_taken_where_the_module_is_not_loaded_and_the_build_knows_it(tmp_path: Path) -> None:
-    assert [rdma_gpu.way(text, tmp_path) for text in (CUDA, DMABUF)] == ["", "dmabuf"]
+    assert [rdma_gpu_probe.way(text, tmp_path) for text in (CUDA, DMABUF)] == ["", "dmabuf"]
     (tmp_path / "module/nvidia_peermem").mkdir(parents=True)
-    assert [rdma_gpu.way(text, tmp_path) for text in (CUDA, DMABUF)] == ["peermem", "peermem"]
+    assert [rdma_gpu_probe.way(text, tmp_path) for text in (CUDA, DMABUF)] == ["peermem", "peermem"]
 
 
 @pytest.mark.parametrize(
@@ -61,24 +62,24 @@ def test_dmabuf_is_taken_where_the_module_is_not_loaded_and_the_build_knows_it(t
     ],
 )
 def test_an_end_that_cannot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, help_text: str, why: str) -> None:
-    monkeypatch.setattr(rdma_gpu, "run_tool", lambda *_, **__: Ran(["ib_write_bw"], 0, help_text, ""))
-    found = rdma_gpu.choose(ASKED, tmp_path)
+    monkeypatch.setattr(rdma_gpu_probe, "run_tool", lambda *_, **__: Ran(["ib_write_bw"], 0, help_text, ""))
+    found = rdma_gpu_probe.choose(ASKED, tmp_path)
     assert found["no_gpu"].startswith(why)
-    assert rdma_gpu.options(found) == []
+    assert rdma_gpu_probe.options(found) == []
 
 
 def test_both_ends_name_their_own_gpu_to_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     device = rdma.Device("mlx5_0", 1, "ib0", "InfiniBand", "ACTIVE", "", 0, "", "")
     chosen = {"gpu": 3, "gpu_address": "0000:1a:00.0", "gpu_name": "V100", "gpu_memory": "dmabuf"}
-    monkeypatch.setattr(rdma_gpu.rdma_perftest, "look", lambda _: device)
-    monkeypatch.setattr(rdma_gpu, "choose", lambda _: chosen)
+    monkeypatch.setattr(rdma_gpu_probe.rdma_perftest, "look", lambda _: device)
+    monkeypatch.setattr(rdma_gpu_probe, "choose", lambda _: chosen)
     ran: list[Any] = []
     monkeypatch.setattr(rdma, "run_on", lambda _, command, facts, __: ran.append((command, facts)))
-    rdma_gpu.measure(ASKED)
+    rdma_gpu_probe.measure(ASKED)
     command, facts = ran[0]
     assert command[-3:] == ["--use_cuda=3", "--use_cuda_dmabuf", "10.0.0.2"]
     assert facts["gpu_address"] == "0000:1a:00.0"
-    _, command, _, facts = rdma_serve._plan(ASKED)
+    _, command, _, facts = rdma_serving_probe._plan(ASKED)
     assert command[-2:] == ["--use_cuda=3", "--use_cuda_dmabuf"]
     assert facts == chosen
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from validation.parsers import ParseError
 
 from tests.support.rdma_documents import CASES, EXPECTED, HARDWARE, WRITE, doc, end, said
 from validation.kinds import parse
-from validation.parsers import ParseError, rdma
+from validation.measures.rdma import tools_output
 
 PACKETS = 16  # of a message of 64 KiB at an RDMA MTU of 4096
 
@@ -143,7 +144,7 @@ def test_retransmits_of_both_ends_are_a_sample() -> None:
     )
     assert {s.metric: s.value for s in samples}["rdma_retransmits"] == 8
     assert facts["counters"] == moved
-    assert rdma.retransmits({"counters": {}, "peer": end(14)}) == 0
+    assert tools_output.retransmits({"counters": {}, "peer": end(14)}) == 0
 
 
 def test_the_sweep_keeps_every_size() -> None:

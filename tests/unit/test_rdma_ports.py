@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.support.rdma_documents import RECORDED
-from validation.facts import Gid, RdmaPortsFacts
 from validation.kinds import parse
-from validation.parsers import ParseError
-from validation.probes import rdma_ports, rdma_ports_qos
+from validation.kinds.parsing import ParseError
+from validation.measures.rdma import rdma_ports_probe
+from validation.measures.rdma.ports_facts import Gid, RdmaPortsFacts
+from validation.probes import rdma_ports_qos
 
 DCB_PFC = '{"prio_pfc":[false,false,false,true,false,false,false,false],"pfc_cap":8,"delay":0}'
 DCB_APP = '{"dscp_prio":[[26,3],[48,6]]}'
@@ -123,7 +124,7 @@ def test_the_policy_is_what_provisioning_wrote(tmp_path: Path) -> None:
 
 
 def test_a_port_without_a_device_is_no_error_of_the_probe() -> None:
-    doc = rdma_ports.probe(rdma_ports.Asked(interfaces=["nosuchport0"]))
+    doc = rdma_ports_probe.probe(rdma_ports_probe.Asked(interfaces=["nosuchport0"]))
     assert doc["error"] is None
     _, facts = parse("rdma-ports", doc)
     assert isinstance(facts, RdmaPortsFacts)
@@ -131,8 +132,8 @@ def test_a_port_without_a_device_is_no_error_of_the_probe() -> None:
 
 
 def test_the_active_mtu_is_read() -> None:
-    assert rdma_ports.active_mtu(RECORDED["stdout"]) == 4096
-    assert rdma_ports.active_mtu("\t\t\tmax_mtu:\t\t4096 (5)\n") is None
+    assert rdma_ports_probe.active_mtu(RECORDED["stdout"]) == 4096
+    assert rdma_ports_probe.active_mtu("\t\t\tmax_mtu:\t\t4096 (5)\n") is None
 
 
 def test_a_recorded_soft_roce_port() -> None:

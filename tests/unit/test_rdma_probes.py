@@ -15,8 +15,10 @@ import pytest
 
 from validation.execute.fault_side import fault_side
 from validation.kinds import job_for
+from validation.measures.fabric import serve_probe
+from validation.measures.rdma import rdma_first_light_probe, rdma_perftest_probe, rdma_serving_probe, rdma_ucx_probe
 from validation.probes import __main__ as entry
-from validation.probes import rdma, rdma_first_light, rdma_perftest, rdma_serve, rdma_ucx, serve
+from validation.probes import rdma
 from validation.probes.asked import make
 from validation.probes.tool import Ran
 
@@ -185,20 +187,20 @@ def arguments(name: str, **more: Any) -> Any:
 
 def test_both_ends_are_told_device_port_and_gid(sysfs: Path) -> None:
     args = arguments("rdma-bandwidth", iterations=100, qps=2, bidirectional=True)
-    line = " ".join(rdma_perftest.command_for(args, look(), "10.78.0.14"))
+    line = " ".join(rdma_perftest_probe.command_for(args, look(), "10.78.0.14"))
     assert line.startswith("ib_write_bw -d rxe_fab0 -i 1 -p 18515 -F -x 1 -s 65536 -n 100 --report_gbits -q 2 -b")
     assert line.endswith(" 10.78.0.14")
     cm = arguments("rdma-bandwidth", op="read", cm="rdma_cm", seconds=3, size_bytes=0)
-    line = " ".join(rdma_perftest.command_for(cm, look(), None))
+    line = " ".join(rdma_perftest_probe.command_for(cm, look(), None))
     assert line == "ib_read_bw -d rxe_fab0 -i 1 -p 18515 -F -R -a -D 3 --report_gbits -q 1"
-    light = " ".join(rdma_first_light.command_for(arguments("rdma-first-light"), look(), None, 4096))
+    light = " ".join(rdma_first_light_probe.command_for(arguments("rdma-first-light"), look(), None, 4096))
     assert light == "ibv_rc_pingpong -d rxe_fab0 -i 1 -p 18515 -m 4096 -s 4096 -n 1000 -c -g 1"
-    ucx = rdma_ucx.command_for(arguments("rdma-ucx"), look(), "10.78.0.14")
+    ucx = rdma_ucx_probe.command_for(arguments("rdma-ucx"), look(), "10.78.0.14")
     assert ucx[:2] == ["ucx_perftest", "10.78.0.14"]
     assert ucx[-4:] == ["-d", "rxe_fab0:1", "-x", "rc_verbs"]
     tag = arguments("rdma-ucx", ucx_test="tag_bw")
-    assert "-x" not in rdma_ucx.command_for(tag, look(), None)
-    environment = rdma_ucx.environment(tag, look())
+    assert "-x" not in rdma_ucx_probe.command_for(tag, look(), None)
+    environment = rdma_ucx_probe.environment(tag, look())
     assert environment["UCX_NET_DEVICES"] == "rxe_fab0:1"
     assert environment["UCX_IB_GID_INDEX"] == "1"
     assert "tcp" not in environment["UCX_TLS"]
@@ -206,13 +208,13 @@ def test_both_ends_are_told_device_port_and_gid(sysfs: Path) -> None:
 
 def test_a_run_reports_device_counters_and_fault(sysfs: Path) -> None:
     tool(sysfs, "ib_write_bw", f'case "$1" in --help) exit 0;; esac; echo 101 > {sysfs}/hw_counters/sent_pkts; exit 0')
-    doc = rdma_perftest.probe(arguments("rdma-bandwidth"))
+    doc = rdma_perftest_probe.probe(arguments("rdma-bandwidth"))
     assert doc["error"] is None
     assert doc["facts"]["sent_packets"] == 1
     assert doc["facts"]["device"] == "rxe_fab0"
     assert "fault" not in doc["facts"]
     tool(sysfs, "ib_write_bw", f"/bin/cat {DATA}/broken-4.5-memlock.err >&2; exit 1")
-    doc = rdma_perftest.probe(arguments("rdma-bandwidth"))
+    doc = rdma_perftest_probe.probe(arguments("rdma-bandwidth"))
     assert doc["facts"]["fault"] == "memlock"
     assert "limit of lockable memory is too low" in str(doc["error"])
     assert rdma.memlock() in str(doc["error"])
@@ -220,14 +222,14 @@ def test_a_run_reports_device_counters_and_fault(sysfs: Path) -> None:
 
 def test_a_port_that_goes_down_in_mid_run_is_what_is_told(sysfs: Path) -> None:
     tool(sysfs, "ib_write_bw", f"echo '1: DOWN' > {sysfs}/state; echo ' Failed status 12: wr_id 0' >&2; exit 1")
-    doc = rdma_perftest.probe(arguments("rdma-bandwidth"))
+    doc = rdma_perftest_probe.probe(arguments("rdma-bandwidth"))
     assert doc["facts"]["fault"] == "port-down"
     assert "went DOWN in mid-run" in str(doc["error"])
 
 
 def test_a_missing_tool_is_said(sysfs: Path) -> None:
     for name, program in (("rdma-bandwidth", "ib_write_bw"), ("rdma-ucx", "ucx_perftest")):
-        doc = {"rdma-bandwidth": rdma_perftest, "rdma-ucx": rdma_ucx}[name].probe(arguments(name))  # type: ignore[attr-defined]
+        doc = {"rdma-bandwidth": rdma_perftest_probe, "rdma-ucx": rdma_ucx_probe}[name].probe(arguments(name))  # type: ignore[attr-defined]
         assert doc["facts"]["fault"] == "tool-missing"
         assert f"{program} is not installed" in str(doc["error"])
 
@@ -239,24 +241,24 @@ def devinfo(sysfs: Path, mtu: int) -> None:
 def test_first_light_wants_the_fabrics_rdma_mtu(sysfs: Path) -> None:
     tool(sysfs, "ibv_rc_pingpong", "exit 0")
     devinfo(sysfs, 1024)
-    doc = rdma_first_light.probe(arguments("rdma-first-light", mtu=4096))
+    doc = rdma_first_light_probe.probe(arguments("rdma-first-light", mtu=4096))
     assert doc["facts"]["fault"] == "mtu"
     assert "RDMA MTU of rxe_fab0 on fab0 is 1024, 4096 wanted" in str(doc["error"])
     devinfo(sysfs, 4096)
-    doc = rdma_first_light.probe(arguments("rdma-first-light", mtu=4096))
+    doc = rdma_first_light_probe.probe(arguments("rdma-first-light", mtu=4096))
     assert doc["error"] is None
     assert doc["facts"]["active_mtu"] == 4096
 
 
 def test_rdma_cm_on_roce_version_1_is_refused(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdma, "cm_mode", lambda device: "IB/RoCE v1")
-    doc = rdma_perftest.probe(arguments("rdma-bandwidth", cm="rdma_cm"))
+    doc = rdma_perftest_probe.probe(arguments("rdma-bandwidth", cm="rdma_cm"))
     assert doc["facts"]["fault"] == "gid-type"
     assert "rdma_cm on rxe_fab0 uses IB/RoCE v1" in str(doc["error"])
 
 
-def serving(port: int) -> serve.Asked:
-    return serve.Asked(tool="rdma-bandwidth", asked={**ENDS, "port": port, "iterations": 100})
+def serving(port: int) -> serve_probe.Asked:
+    return serve_probe.Asked(tool="rdma-bandwidth", asked={**ENDS, "port": port, "iterations": 100})
 
 
 LISTENER = "import socket,time; s=socket.create_server(('', {port})); time.sleep({wait})"
@@ -277,7 +279,7 @@ def free_port() -> int:
 def test_a_server_is_ready_when_it_listens_on_whatever_address(sysfs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     listener(sysfs, port, 1.5)
-    doc = serve.probe(serving(port))
+    doc = serve_probe.probe(serving(port))
     assert '{"ready": true}' in capsys.readouterr().out
     assert doc["error"] is None
     assert doc["facts"]["device"] == "rxe_fab0"
@@ -286,12 +288,12 @@ def test_a_server_is_ready_when_it_listens_on_whatever_address(sysfs: Path, caps
 def test_a_server_that_dies_or_never_listens(
     sysfs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rdma_serve, "LISTEN_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(rdma_serving_probe, "LISTEN_TIMEOUT_S", 0.3)
     tool(sysfs, "ib_write_bw", 'echo "Couldn\'t allocate MR" >&2; exit 1')
-    doc = serve.probe(serving(free_port()))
+    doc = serve_probe.probe(serving(free_port()))
     assert doc["facts"]["fault"] == "memlock"
     tool(sysfs, "ib_write_bw", "exec /bin/sleep 20")
-    doc = serve.probe(serving(free_port()))
+    doc = serve_probe.probe(serving(free_port()))
     assert doc["error"]
     assert "ready" not in capsys.readouterr().out
 
@@ -303,10 +305,10 @@ def test_listening_through_rdma_cm_is_seen_in_the_kernels_list(sysfs: Path) -> N
         "rdma",
         f"echo 'link rxe_fab0/- cm-idn 18 state LISTEN ps TCP pid {pid} comm ib_read_bw src-addr 0.0.0.0:18515 '",
     )
-    assert rdma_serve.cm_listens(pid, 0)
-    assert not rdma_serve.cm_listens(pid + 1, 0)
+    assert rdma_serving_probe.cm_listens(pid, 0)
+    assert not rdma_serving_probe.cm_listens(pid + 1, 0)
     tool(sysfs, "rdma", f"echo 'link rxe_fab0/1 cm-idn 0 state IDLE ps TCP pid {pid} comm x'")
-    assert not rdma_serve.cm_listens(pid, 0)
+    assert not rdma_serving_probe.cm_listens(pid, 0)
 
 
 # --- which end --------------------------------------------------------------------------------------------------------
@@ -349,7 +351,7 @@ def test_every_planned_run_is_a_command_that_both_ends_understand() -> None:
         for m in rdma(plan):
             job = job_for(m, topology)
             client, serving_end = (entry.parse(list(call.words)).asked for call in (job.probe, job.server))
-            server = make(rdma_serve.ENDS[serving_end.tool], serving_end.asked)
+            server = make(rdma_serving_probe.ENDS[serving_end.tool], serving_end.asked)
             assert (client.address, client.peer) == (server.peer, server.address)
             swapped = replace(client, interface=server.interface, address=server.address, peer=server.peer)
             assert swapped == server, "the same program, told the same, at both ends"

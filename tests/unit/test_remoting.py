@@ -22,12 +22,20 @@ from tests.support.remoting_documents import (
 )
 from tests.support.site import criterion, healthy, lab, plan_of, result, verdict_of
 from toolkit.lease.copybench import rdma_packets
-from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
-from validation.facts.remoting import ATTEMPTS, Attempt, asked_attempts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting import remoting_isolate_probe
+from validation.measures.remoting.facts import (
+    ATTEMPTS,
+    Attempt,
+    CopyFacts,
+    CopyPair,
+    FractionFacts,
+    IsolationFacts,
+    asked_attempts,
+)
 from validation.model import Measurement, Plan, Sample
-from validation.parsers import ParseError
-from validation.probes import remoting, remoting_attempts, remoting_isolate
+from validation.probes import remoting, remoting_attempts
 from validation.probes.tool import Ran
 
 LAB = lab()
@@ -283,8 +291,8 @@ def test_a_connection_that_is_kept_is_told_from_one_that_is_refused() -> None:
 
 
 def test_a_control_that_fails_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    tenant = remoting_isolate.Tenant(7, remoting_isolate.Asked(server="gpu1", elsewhere=""))
-    monkeypatch.setattr(remoting_isolate, "run_tool", lambda *_: Ran([], 0, '{"devices": []}\n', ""))
+    tenant = remoting_isolate_probe.Tenant(7, remoting_isolate_probe.Asked(server="gpu1", elsewhere=""))
+    monkeypatch.setattr(remoting_isolate_probe, "run_tool", lambda *_: Ran([], 0, '{"devices": []}\n', ""))
     with pytest.raises(remoting.Unmet, match="shows 0 devices"):
         tenant.control()
 
@@ -299,11 +307,11 @@ class Answers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Ran) -> None:
         self.left = list(answers)
-        monkeypatch.setattr(remoting_isolate, "run_tool", lambda *_: self.left.pop(0))
+        monkeypatch.setattr(remoting_isolate_probe, "run_tool", lambda *_: self.left.pop(0))
 
 
-def tenant() -> remoting_isolate.Tenant:
-    found = remoting_isolate.Tenant(7, remoting_isolate.Asked(server="gpu1", elsewhere="gpu2"))
+def tenant() -> remoting_isolate_probe.Tenant:
+    found = remoting_isolate_probe.Tenant(7, remoting_isolate_probe.Asked(server="gpu1", elsewhere="gpu2"))
     found.facts["uuid"] = "GPU-0"
     return found
 

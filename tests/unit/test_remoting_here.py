@@ -10,17 +10,17 @@ import pytest
 from tests.support.remote_train_documents import train_document, train_result
 from tests.support.site import CRITERIA, RUN, criterion, healthy, run_info
 from tests.unit.test_here import one, plan_of_one
-from validation.judging.judge import judge
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting import plan_here, remoting_link_probe
 from validation.model import Measurement, Plan, Result, Topology, VerdictDoc
-from validation.parsers import ParseError
-from validation.plan.suites import PlanError, make_plan, remoting_here
-from validation.probes import remoting_link
+from validation.plan.suites import PlanError, make_plan
 from validation.probes.__main__ import parse as command_line
 from validation.probes.shaped_link import Link, link_of, shape
 from validation.report.documents import RunDocuments
 from validation.report.remote_links import links_figures
 from validation.rules.fabric import no_fabric
+from validation.verdict.judge import judge
 
 MINE: dict[str, Any] = {"engine": "/cache/engine"}
 SUITES = ("preflight", "remoting")
@@ -36,7 +36,7 @@ def test_each_rate_meets_each_delay_beside_the_loopback() -> None:
     links = [link_of(m.params) for m in mine]
     assert links[0] == Link(0, 0, "", "")
     assert {(link.gbps, link.delay_us) for link in links[1:] if link} == {
-        (rate, delay) for rate in remoting_here.RATES_GBPS for delay in remoting_here.DELAYS_US
+        (rate, delay) for rate in plan_here.RATES_GBPS for delay in plan_here.DELAYS_US
     }
     assert len({m.id for m in mine}) == len(links) == 10
     assert all(set(m.criteria) == {"rm.ratio", "rm.model", "rm.same"} for m in mine)
@@ -78,7 +78,7 @@ def test_the_job_is_a_call_that_its_own_probe_understands() -> None:
     topology = one(1, **MINE)
     for m in planned(topology, anyway=1):
         args = command_line(list(job_for(m, topology).probe.words))
-        assert type(args.asked) is remoting_link.Asked
+        assert type(args.asked) is remoting_link_probe.Asked
         assert (args.asked.engine, args.asked.anyway) == ("/cache/engine", True)
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.remote_train_documents import INFER, RATE, infer_document, infer_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import InferFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting.infer_facts import InferFacts
+from validation.measures.remoting.infer_parse import at_percent
 from validation.model import Judgement, Result, Topology
-from validation.parsers import ParseError
-from validation.parsers.remoting_infer import at_percent
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.remote_move_documents import DONE, MOVE, SIZE, move_document, move_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import MoveFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting.move_facts import MoveFacts
 from validation.model import Judgement, Topology
-from validation.parsers import ParseError
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 Changed = Callable[[str, dict[str, Any]], object]

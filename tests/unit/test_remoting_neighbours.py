@@ -15,11 +15,11 @@ from tests.support.remote_neighbours_documents import (
     noreboot_document,
 )
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import NeighbourFacts, NoRebootFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
+from validation.measures.remoting.plan import WHOLES
 from validation.model import Judgement, Result, Topology
-from validation.parsers import ParseError
-from validation.plan.suites.remoting import WHOLES
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 Changed = Callable[[int, str, dict[str, Any]], object]

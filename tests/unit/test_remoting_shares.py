@@ -10,11 +10,11 @@ import pytest
 from tests.support.remote_shares_documents import SHARES, shares_document, shares_result
 from tests.support.remote_train_documents import RATE
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import SharesFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting.plan import WHOLES
+from validation.measures.remoting.shares_facts import SharesFacts
 from validation.model import Judgement, Topology
-from validation.parsers import ParseError
-from validation.plan.suites.remoting import WHOLES
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 

@@ -10,12 +10,13 @@ import pytest
 
 from tests.support.remote_train_documents import TRAIN, train_document, train_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import RemoteTrainFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
 from validation.kinds.record import names
+from validation.measures.remoting import remoting_train_probe
+from validation.measures.remoting.train_facts import RemoteTrainFacts
 from validation.model import Judgement, Plan, Result, Topology
-from validation.parsers import ParseError
-from validation.probes import remoting, remoting_train
+from validation.probes import remoting
 from validation.probes.tool import Ran
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
@@ -235,9 +236,9 @@ def test_a_count_that_the_trainings_do_not_bear_out_is_no_pass() -> None:
 # --- the probe's own steps -------------------------------------------------------------------------------------
 
 
-def asked(**changes: Any) -> remoting_train.Asked:
+def asked(**changes: Any) -> remoting_train_probe.Asked:
     values: dict[str, Any] = {**TRAIN, "batches": ["8"], "limit_s": 10.0}
-    return remoting_train.Asked(**{**values, **changes})
+    return remoting_train_probe.Asked(**{**values, **changes})
 
 
 def test_a_failed_job_ends_the_measurement_and_gives_the_lease_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +253,9 @@ def test_a_failed_job_ends_the_measurement_and_gives_the_lease_back(monkeypatch:
 
     monkeypatch.setattr(remoting, "ask", lambda *_: {"lease": 5})
     monkeypatch.setattr(remoting, "release", released.append)
-    monkeypatch.setattr(remoting_train, "run_tool", run_tool)
+    monkeypatch.setattr(remoting_train_probe, "run_tool", run_tool)
     with pytest.raises(remoting.Unmet, match="turn 1, remote, batch 8: elastic-ai-train: 801"):
-        remoting_train.train(asked())
+        remoting_train_probe.train(asked())
     assert released == [5]
     native = next(command for command in ran if command[0] == "srun")
     assert "--jobid=5" in native
@@ -264,9 +265,9 @@ def test_a_failed_job_ends_the_measurement_and_gives_the_lease_back(monkeypatch:
 def test_a_lease_that_shows_no_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remoting, "ask", lambda *_: {"lease": 5})
     monkeypatch.setattr(remoting, "release", lambda _lease: None)
-    monkeypatch.setattr(remoting_train, "run_tool", lambda *_: Ran([], 0, '{"code": 46}', ""))
+    monkeypatch.setattr(remoting_train_probe, "run_tool", lambda *_: Ran([], 0, '{"code": 46}', ""))
     with pytest.raises(remoting.Unmet, match="shows 0 devices"):
-        remoting_train.train(asked())
+        remoting_train_probe.train(asked())
 
 
 def test_an_older_release_that_knows_no_costs_trains_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +282,7 @@ def test_an_older_release_that_knows_no_costs_trains_without_them(monkeypatch: p
 
     monkeypatch.setattr(remoting, "ask", lambda *_: {"lease": 5})
     monkeypatch.setattr(remoting, "release", lambda _lease: None)
-    monkeypatch.setattr(remoting_train, "run_tool", run_tool)
-    said = remoting_train.train(asked(), "--costs").stdout
+    monkeypatch.setattr(remoting_train_probe, "run_tool", run_tool)
+    said = remoting_train_probe.train(asked(), "--costs").stdout
     assert "native 8\n" + json.dumps({"costs": False}) in said
     assert "remote 8\n" + json.dumps({"costs": True}) in said

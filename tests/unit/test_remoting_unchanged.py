@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.remote_unchanged_documents import UNCHANGED, state, unchanged_document, unchanged_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import UnchangedFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting import remoting_unchanged_probe
+from validation.measures.remoting.unchanged_facts import UnchangedFacts
 from validation.model import Judgement, Result, Sample, Topology
-from validation.parsers import ParseError
-from validation.probes import remoting_unchanged
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 Changed = Callable[[dict[str, Any]], object]
@@ -122,9 +122,9 @@ def test_a_count_that_its_runs_do_not_bear_out_is_no_pass() -> None:
 
 
 def test_packages_that_changed_are_named_with_both_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = remoting_unchanged.differences(["a 1", "b 1"], ["a 2", "b 1", "c 1"])
+    found = remoting_unchanged_probe.differences(["a 1", "b 1"], ["a 2", "b 1", "c 1"])
     assert found == ["- a 1", "+ a 2", "+ c 1"]
-    assert len(remoting_unchanged.differences([], [f"p{n} 1" for n in range(100)])) == 20
-    monkeypatch.setattr(remoting_unchanged, "_LISTINGS", (("false",), ("true",)))
-    with pytest.raises(remoting_unchanged.remoting.Unmet, match="no package manager"):
-        remoting_unchanged.listing()
+    assert len(remoting_unchanged_probe.differences([], [f"p{n} 1" for n in range(100)])) == 20
+    monkeypatch.setattr(remoting_unchanged_probe, "_LISTINGS", (("false",), ("true",)))
+    with pytest.raises(remoting_unchanged_probe.remoting.Unmet, match="no package manager"):
+        remoting_unchanged_probe.listing()

@@ -10,11 +10,11 @@ import pytest
 from tests.support.remote_train_documents import RATE
 from tests.support.remote_worlds_documents import LAYOUT, SCALE, layout_document, scale_document, worlds_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
-from validation.facts import WorldsFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.remoting import remoting_layout_probe, remoting_scale_probe
+from validation.measures.remoting.worlds_facts import WorldsFacts
 from validation.model import Judgement, Result, Topology
-from validation.parsers import ParseError
-from validation.probes import remoting_layout, remoting_scale
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 
@@ -28,7 +28,7 @@ def of_job(turn: int, name: str, /, **changes: Any) -> Callable[[int, str, dict[
     ("servers", "many"), [(1, [1]), (2, [1, 2]), (3, [1, 2, 3]), (4, [1, 2, 4]), (6, [1, 2, 4, 6]), (8, [1, 2, 4, 8])]
 )
 def test_servers_take_part_in_twos_fours_and_all(servers: int, many: list[int]) -> None:
-    assert remoting_scale.prefixes(servers) == many
+    assert remoting_scale_probe.prefixes(servers) == many
 
 
 def test_all_servers_are_planned_from_one_client() -> None:
@@ -141,8 +141,8 @@ def test_another_turn_that_computes_something_else_fails_wherever_it_is(topology
     ],
 )
 def test_layouts_take_as_many_gpus_as_both_servers_have(own: int, others: int | None, names: list[str]) -> None:
-    gpus = remoting_layout.gpus_of_each(own, others)
-    assert remoting_layout.layouts(gpus, "gpu2" if others else "") == names
+    gpus = remoting_layout_probe.gpus_of_each(own, others)
+    assert remoting_layout_probe.layouts(gpus, "gpu2" if others else "") == names
 
 
 def test_layouts_are_planned_from_the_first_server() -> None:

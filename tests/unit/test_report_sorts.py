@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.support.healthy_nodes import gpu_copies
 from tests.support.report_fixture import make_run
 from tests.support.site import hardware, plan_of
-from validation.facts import CollectivesFacts, GpuCopyFacts
+from validation.measures.collectives.facts import CollectivesFacts
+from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.model import Bom
 from validation.report.collectives import collective_figures
 from validation.report.curves import _run

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.node_modules import load
-from validation.probes import inventory_scan, rdma_ports_qos
+from validation.measures.node import inventory_scan_probe
+from validation.probes import rdma_ports_qos
 from validation.probes.tool import Ran
 
 roce: Any = load("roles/roce/files/elastic_ai_roce.py")
@@ -217,8 +218,11 @@ MODES = "\tSupported link modes:   25000baseCR/Full\n\t                        4
     ],
 )  # fmt: skip
 def test_the_fastest_mode_needs_no_line_behind_it(behind: str) -> None:
-    assert inventory_scan.fastest_mbit(f"Settings for fab0:\n{MODES}{behind}") == 400_000
-    assert inventory_scan.fastest_mbit(f"Settings for fab0:\n\tSupported link modes:   Not reported\n{behind}") is None
+    assert inventory_scan_probe.fastest_mbit(f"Settings for fab0:\n{MODES}{behind}") == 400_000
+    assert (
+        inventory_scan_probe.fastest_mbit(f"Settings for fab0:\n\tSupported link modes:   Not reported\n{behind}")
+        is None
+    )
 
 
 @pytest.mark.parametrize("table", [{"26": 3, "8": 1}, [[26, 3], [8, 1]]])

@@ -11,7 +11,8 @@ from tests.support import scan_answers
 from toolkit import here
 from toolkit.scan.answer import Answer, parse
 from toolkit.scan.ports import Choice, choose
-from validation.probes import inventory_scan, pcie, port_bytes, rdma, rdma_ports_sysfs
+from validation.measures.node import inventory_scan_probe
+from validation.probes import pcie, port_bytes, rdma, rdma_ports_sysfs
 from validation.probes.tool import Ran
 
 FUNCTION = "devices/pci0000:00/0000:00:01.0/0000:08:00.0"
@@ -51,7 +52,7 @@ class Machine:
 
     def answer(self) -> Answer:
         found = [
-            {**inventory_scan.port(net.name, self.sysfs), "addresses": [], "managers": []}
+            {**inventory_scan_probe.port(net.name, self.sysfs), "addresses": [], "managers": []}
             for net in sorted((self.sysfs / "class/net").glob("*"))
         ]
         answer = parse(scan_answers.node("gpu1", "198.51.100.31", ports=found))
@@ -111,7 +112,7 @@ def test_a_port_whose_driver_names_it_is_a_port(tmp_path: Path, name: str) -> No
 def test_drivers_that_do_not_name_their_representors(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"eth7": "driver: mlx5e_rep\n", "eth8": "driver: mlx5_core\n"}
     monkeypatch.setattr(
-        inventory_scan,
+        inventory_scan_probe,
         "run_tool",
         lambda command, **_: Ran(list(command), 0, said.get(command[-1], "") if command[1] == "-i" else "", ""),
     )

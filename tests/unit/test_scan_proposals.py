@@ -19,8 +19,8 @@ from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.ranges import as_range
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
+from validation.measures.node import inventory_scan_probe as probe
 from validation.model import Bom, Node, Port, SshTarget, Topology
-from validation.probes import inventory_scan as probe
 from validation.rules.fabric import load_fabric
 
 Json = dict[str, Any]
@@ -240,7 +240,7 @@ def test_the_fastest_mode_is_of_those_supported() -> None:
 def test_the_shipped_program_carries_all_that_the_probe_imports() -> None:
     assert {
         "validation.probes.pcie",
-        "validation.probes.facts",
+        "validation.measures.node.facts_probe",
         "validation.probes.supervise",
     } <= shipped.sources().keys()
 

@@ -23,10 +23,10 @@ from tests.support.site import (
     run_info,
     with_facts,
 )
-from validation.facts import NodeFacts
-from validation.judging.judge import judge
+from validation.model.node_facts import NodeFacts
 from validation.rules.fabric import load_fabric
 from validation.rules.floors import Component, Floor, numbers
+from validation.verdict.judge import judge
 
 FLOORS = next(c.bound.floors for c in CRITERIA if c.id == "pf.secver")
 #: A server with GPUs whose every component has its floor.

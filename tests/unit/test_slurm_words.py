@@ -18,7 +18,7 @@ from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_lists import duration_s, expand_hosts, gres_list, takes_work, tres
 from toolkit.lease.slurm_text import Held, parse_gres, parse_nodes
-from validation.probes import pool_use
+from validation.measures.pool import pool_use_probe
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +70,7 @@ def test_a_nodes_gpus_are_those_that_slurm_has(gres: str, gpus: int, of: str, sh
     [node] = parse_nodes(text)
     assert (node.gpus, node.gpu_class, node.shards, node.problem) == (gpus, of, shards, "")
     line = " ".join(text.split())
-    told = pool_use.nodes([line])
+    told = pool_use_probe.nodes([line])
     samples = {name: (labels["class"], value) for name, labels, value in METRICS.nodes([line], 0)}
     if not gpus:
         assert told == []
@@ -90,13 +90,13 @@ def test_resources_that_cannot_be_read_are_named_and_never_none(gres: str) -> No
         (0, True)
     ] * 4
     line = " ".join(node_text(gres=gres).split())
-    assert [one["gpus"] for one in pool_use.nodes([line])] == [4]
+    assert [one["gpus"] for one in pool_use_probe.nodes([line])] == [4]
     assert ("elastic_ai_pool_gpus", {"node": "gpu1", "class": "gpu"}, 4) in METRICS.nodes([line], 0)
 
 
 def test_what_an_administrator_wrote_is_none_of_slurms_words() -> None:
     line = " ".join(node_text(reason="State=DOWN Gres=gpu:h100:9 broken").split())
-    assert [one["gpus"] for one in pool_use.nodes([line])] == [4]
+    assert [one["gpus"] for one in pool_use_probe.nodes([line])] == [4]
     up = [value for name, _, value in METRICS.nodes([line], 0) if name == "elastic_ai_pool_node_up"]
     assert up == [1]
     [node] = parse_nodes(node_text(reason="disk [sda] is bad"))

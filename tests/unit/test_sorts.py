@@ -10,11 +10,11 @@ from tests.support.rdma_case import LOADED, machines, port_facts
 from tests.support.rdma_case import document as ports_document
 from tests.support.site import CRITERIA, REAL_FACTS, criterion, healthy, healthy_rdma, plan_of, result, verdict_of
 from validation.analysis.many import EQUALS
-from validation.judging.addendum import figures_of
 from validation.kinds import parse
 from validation.model import Endpoint, Subject
 from validation.run.baseline import _groups
 from validation.trend.gather import _series
+from validation.verdict.addendum import figures_of
 
 TOPOLOGY = machines(6)
 PLAN = plan_of(TOPOLOGY, LOADED, "roce40")

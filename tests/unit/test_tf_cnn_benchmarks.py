@@ -14,12 +14,12 @@ import pytest
 from tests.support import tf_documents
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, verdict_of
 from tests.support.tool_documents import doc, values
-from validation.facts import TrainingFacts
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.training import tf_cnn_benchmarks_probe
+from validation.measures.training.facts import TrainingFacts
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Topology
-from validation.parsers.common import ParseError
 from validation.plan.suites import PlanError, make_plan
-from validation.probes import tf_cnn_benchmarks
 from validation.probes.asked import make
 from validation.probes.tf_rank import MARK
 from validation.rules.fabric import load_fabric
@@ -59,8 +59,8 @@ def read(m: Measurement, text: str, stderr: str = "") -> tuple[list[Any], Traini
 
 
 def command(m: Measurement, **changes: Any) -> str:
-    asked = make(tf_cnn_benchmarks.Asked, {**job_for(m, site()).probe.params, **changes})
-    return " ".join(tf_cnn_benchmarks.command_for(asked))
+    asked = make(tf_cnn_benchmarks_probe.Asked, {**job_for(m, site()).probe.params, **changes})
+    return " ".join(tf_cnn_benchmarks_probe.command_for(asked))
 
 
 def test_over_several_nodes_it_is_the_whitepapers_command() -> None:
@@ -223,6 +223,6 @@ def test_a_program_that_is_not_there_is_named_before_anything_runs(tmp_path: Pat
     enter.write_text('#!/bin/sh\n[ "$1" = test ] && exit 1\necho started >&2\nexit 0\n')
     enter.chmod(0o755)
     params = {**job_for(job(8), site()).probe.params, "enter": str(enter)}
-    found = tf_cnn_benchmarks.probe(make(tf_cnn_benchmarks.Asked, params))
+    found = tf_cnn_benchmarks_probe.probe(make(tf_cnn_benchmarks_probe.Asked, params))
     assert f"{PROGRAM} is not in the training container" in str(found["error"])
     assert "started" not in found["stderr"]

@@ -11,7 +11,7 @@ from tests.support.site import ALL, CRITERIA, hardware, lab, plan_of
 from toolkit.cli import cli
 from validation.model import Bom, Measurement, Plan
 from validation.plan.suites import PlanError, make_plan
-from validation.plan.suites.training_choice import Config, least_bytes
+from validation.plan.training_choice import Config, least_bytes
 from validation.probes.train_networks import NETWORKS
 from validation.rules.fabric import load_fabric
 

@@ -12,15 +12,15 @@ import pytest
 
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, results_of, run_info
 from tests.support.site import verdict_of as judged_by
-from validation.facts import LongTrainingFacts
 from validation.judging.documents import conflicts
-from validation.judging.training import IMAGES
 from validation.kinds import KINDS, job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.training import training_long_probe
+from validation.measures.training.judge import IMAGES
+from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long_plan import UNASKED
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
-from validation.parsers.common import ParseError
 from validation.plan.suites import PlanError, make_plan
-from validation.plan.suites.training_long import UNASKED
-from validation.probes import training_long
 from validation.probes.asked import make
 from validation.report.documents import RunDocuments
 from validation.report.training_long import long_figure
@@ -94,8 +94,8 @@ def test_the_plan_has_one_job_of_all_gpus_and_its_probe_understands_it() -> None
     m = job_of(plan)
     assert [x.kind for x in plan.measurements if x.suite == "training"] == ["training-long"]
     assert (m.params["ranks"], m.params["device"], m.params["precision"]) == (16, "gpu", "fp16")
-    asked = make(training_long.Asked, dict(job_for(m, topology).probe.params))
-    words = training_long.program(asked, "auto")
+    asked = make(training_long_probe.Asked, dict(job_for(m, topology).probe.params))
+    words = training_long_probe.program(asked, "auto")
     assert words[1:5] == ["--data", "/data/imagenet", "--checkpoints", "/data/checkpoints"]
     assert words[words.index("--epochs") + 1] == "10"
     assert KINDS["training-long"].once
@@ -149,8 +149,8 @@ def test_a_lab_rehearses_it_on_a_tiny_set_and_keeps_nothing() -> None:
     assert m.timeout_s < 1000
     (alone,), _ = rehearsed(lab(("head", "gpu1"), slots=2))
     assert (alone.params["ranks"], alone.params["hosts"]) == (2, ("gpu1",))
-    asked = make(training_long.Asked, dict(job_for(m, lab(slots=2)).probe.params))
-    assert training_long.program(asked, "auto")[3:5] == ["--checkpoints", ""]
+    asked = make(training_long_probe.Asked, dict(job_for(m, lab(slots=2)).probe.params))
+    assert training_long_probe.program(asked, "auto")[3:5] == ["--checkpoints", ""]
 
 
 @pytest.mark.parametrize("options", [{"quick": 1}, {"framework": "tensorflow"}, {"data": "tiny"}])
@@ -258,7 +258,7 @@ def test_a_rank_that_dies_is_named_with_its_last_lines(tmp_path: Path) -> None:
     enter.chmod(0o755)
     m = job_of(plan_of(site()))
     params = {**dict(job_for(m, site()).probe.params), "enter": str(enter)}
-    doc = training_long.probe(make(training_long.Asked, params))
+    doc = training_long_probe.probe(make(training_long_probe.Asked, params))
     assert doc["error"] is not None
     assert doc["error"].startswith("rank 1 on gpu2 ended with exit status 1; its last lines: ")
     assert "/data/train/a.jpg: it cannot be decoded" in doc["error"]

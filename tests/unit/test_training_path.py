@@ -12,10 +12,10 @@ import pytest
 from tests.support import rdma_case
 from tests.support.site import ALL, REAL_FACTS, criterion, healthy, healthy_rdma, plan_of, result, trained, verdict_of
 from tests.support.tool_documents import TRAINING_PARAMS, doc, training
-from validation.facts import Carrier, TrainingFacts
 from validation.kinds import job_for, parse
+from validation.measures.training.carriers import carriers
+from validation.measures.training.facts import Carrier, TrainingFacts
 from validation.model import Measurement, Result, Topology, VerdictDoc
-from validation.parsers.carriers import carriers
 
 SITE = rdma_case.machines(2)
 UCX_TCP = {"library": "UCX", "transport": "tcp", "device": "eth0"}
@@ -48,11 +48,11 @@ def job(fabric: str, label: str = "inter", topology: Topology = SITE) -> Measure
 
 
 def command(fabric: str, **port: Any) -> str:
-    from validation.probes import training_short
+    from validation.measures.training import training_short_probe
 
     m = job(fabric, topology=rdma_case.hardware(["gpu1", "gpu2"], port=port) if port else SITE)
     call = job_for(m, SITE).probe
-    return " ".join(training_short.command_for(training_short.Asked(**call.params)))
+    return " ".join(training_short_probe.command_for(training_short_probe.Asked(**call.params)))
 
 
 @pytest.mark.parametrize("fabric", ["roce40", "ib-edr", "pvrdma100"])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.site import CRITERIA, criterion, hardware, job_samples, lab, real_results, result, trained
 from tests.support.site import verdict_of as judged_by
-from validation.judging.training import hours_of
+from validation.measures.training.judge import hours_of
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.plan.suites import make_plan
 from validation.rules.fabric import load_fabric

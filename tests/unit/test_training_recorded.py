@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from tests.support.site import REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
-from validation.facts import CollectivesFacts, TrainingFacts, TurnsFacts
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.collectives.facts import CollectivesFacts
+from validation.measures.training import training_short_probe
+from validation.measures.training.facts import TrainingFacts, TurnsFacts
 from validation.model import Denied
-from validation.parsers.common import ParseError
-from validation.probes import train_world, training_short
+from validation.probes import train_world
 from validation.probes.asked import make
 from validation.probes.train_trouble import trouble
 
@@ -69,8 +71,10 @@ def test_a_recorded_loss_that_is_none_from_the_third_step_is_refused_with_the_st
 def test_a_loss_that_is_none_is_not_said_to_be_ranks_that_differ() -> None:
     report = recorded("nan.json")["facts"]
     assert report["ranks_agree"] is False, "what is no number is unlike itself"
-    args = make(training_short.Asked, {**ONE_NODE_JOB, "hosts": ["127.0.0.1:2"], "networks": ["127.0.0.0/8"]})
-    assert training_short.wrong(args, report) == ("the training had a loss that is not a number from step 3 of 23 on")
+    args = make(training_short_probe.Asked, {**ONE_NODE_JOB, "hosts": ["127.0.0.1:2"], "networks": ["127.0.0.0/8"]})
+    assert training_short_probe.wrong(args, report) == (
+        "the training had a loss that is not a number from step 3 of 23 on"
+    )
 
 
 def test_a_recorded_job_in_fp16_that_ran_as_fp32_is_refused() -> None:

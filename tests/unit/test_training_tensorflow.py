@@ -17,14 +17,15 @@ from click.testing import CliRunner
 from tests.support.site import hardware, lab
 from tests.unit.test_training_choice import V100, planned
 from toolkit.cli import cli
-from validation.facts import TrainingFacts
 from validation.judging.accepted import AcceptedRate, AcceptedRates
 from validation.kinds import job_for, parse
-from validation.kinds.training import config_of, words_of
+from validation.kinds.parsing import ParseError
+from validation.measures.training import training_short_probe
+from validation.measures.training.facts import TrainingFacts
+from validation.measures.training.kinds import config_of, words_of
 from validation.model import Measurement, Plan
-from validation.parsers.common import ParseError
 from validation.plan.suites import PlanError
-from validation.probes import train_parts, train_tf, training_short
+from validation.probes import train_parts, train_tf
 from validation.probes.asked import make
 from validation.probes.train_networks import NETWORKS
 
@@ -92,11 +93,11 @@ def test_a_rate_of_torch_is_none_of_tensorflow() -> None:
     assert AcceptedRates(rates=(rate,)).of(ours) is None
 
 
-def asked(**changes: Any) -> training_short.Asked:
+def asked(**changes: Any) -> training_short_probe.Asked:
     given = {
         "ranks": 2, "hosts": ["10.0.0.1:2"], "networks": ["10.0.0.0/24"], "warmup": 3, "steps": 20, "batch": 16, **TF
     }  # fmt: skip
-    return make(training_short.Asked, {**given, **changes})
+    return make(training_short_probe.Asked, {**given, **changes})
 
 
 def container(folder: Path, answer: str, mpirun: str = "/usr/bin/mpirun") -> str:
@@ -117,7 +118,7 @@ def said(**parts: str) -> str:
 
 def test_an_image_without_tensorflow_says_so_in_one_sentence(tmp_path: Path) -> None:
     enter = container(tmp_path, said(torch="1.13.1", horovod="0.28.1"))
-    found = training_short.probe(asked(enter=enter))
+    found = training_short_probe.probe(asked(enter=enter))
     assert str(found["error"]) == (
         "no TensorFlow in the training container of gpu1; a training image with it is made by horovod_with_tensorflow"
     )
@@ -126,7 +127,7 @@ def test_an_image_without_tensorflow_says_so_in_one_sentence(tmp_path: Path) -> 
 
 def test_an_image_with_it_trains(tmp_path: Path) -> None:
     whole = said(torch="1.13.1", horovod="0.28.1", tensorflow="2.15.1", horovod_tensorflow="0.28.1")
-    training_short.probe(asked(enter=container(tmp_path, whole)))
+    training_short_probe.probe(asked(enter=container(tmp_path, whole)))
     assert (tmp_path / "began").exists()
 
 
@@ -138,14 +139,14 @@ def test_an_image_with_it_trains(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_program_cannot_is_said_before_it_starts(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
-    found = training_short.probe(asked(enter=container(tmp_path, said()), **changes))
+    found = training_short_probe.probe(asked(enter=container(tmp_path, said()), **changes))
     assert found["error"] == words
     assert not (tmp_path / "began").exists()
 
 
 def test_without_mpirun_nothing_launches_it(tmp_path: Path) -> None:
     enter = container(tmp_path, said(), mpirun="")
-    assert training_short.probe(asked(enter=enter))["error"] == (
+    assert training_short_probe.probe(asked(enter=enter))["error"] == (
         "TensorFlow is asked for, and the training container has no mpirun to launch it"
     )
 
@@ -154,9 +155,9 @@ def test_the_program_without_tensorflow_reports_that_alone() -> None:
     words = ["--batch", "16", "--time-limit-s", "60", "--warmup", "1", "--steps", "2"]
     command = [sys.executable, "-I", "-S", train_tf.__file__, *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    report = training_short.report_of(ran.stdout)
+    report = training_short_probe.report_of(ran.stdout)
     assert report["cannot"] == "no TensorFlow with Horovod is in this image: No module named 'tensorflow'"
-    assert "was not trained: no TensorFlow with Horovod" in str(training_short.wrong(asked(), report))
+    assert "was not trained: no TensorFlow with Horovod" in str(training_short_probe.wrong(asked(), report))
 
 
 PARAMS = {

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from validation.parsers.common import ParseError
-from validation.parsers.training_trace import summary, trace_of
+from validation.kinds.parsing import ParseError
+from validation.measures.training.trace import summary, trace_of
 from validation.probes import train_trace
 from validation.probes.train_trace import MARK, MOST_EVENTS, line_of, record, shares
 

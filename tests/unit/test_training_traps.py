@@ -19,8 +19,9 @@ from tests.support.engine_run import ROOT
 from tests.support.tool_documents import doc, values
 from tests.support.tool_texts import training as report_of
 from validation.kinds import parse
-from validation.parsers.common import ParseError
-from validation.probes import train_parts, training_short
+from validation.kinds.parsing import ParseError
+from validation.measures.training import training_short_probe
+from validation.probes import train_parts
 from validation.probes.asked import make
 from validation.probes.train_parts import mixed
 from validation.probes.train_trouble import trouble
@@ -127,21 +128,21 @@ def test_nccl_on_sockets_is_seen_in_its_own_words() -> None:
     assert not facts.carriers[0].rdma
 
 
-def asked() -> training_short.Asked:
+def asked() -> training_short_probe.Asked:
     given = {"hosts": ["10.0.0.1:2", "10.0.0.2:2"], "networks": ["10.0.0.0/24"]}
-    return make(training_short.Asked, {**given, **{k: v for k, v in PARAMS.items() if k != "ranks_per_node"}})
+    return make(training_short_probe.Asked, {**given, **{k: v for k, v in PARAMS.items() if k != "ranks_per_node"}})
 
 
 def test_the_probe_says_from_which_step_on_the_loss_is_none() -> None:
-    assert training_short.wrong(asked(), report()) is None
+    assert training_short_probe.wrong(asked(), report()) is None
     lost = report(loss_finite=False, loss_lost_step=3, loss_last=None)
-    assert "had a loss that is not a number from step 3 of 110 on" in str(training_short.wrong(asked(), lost))
+    assert "had a loss that is not a number from step 3 of 110 on" in str(training_short_probe.wrong(asked(), lost))
 
 
 def test_the_probe_says_why_a_network_was_not_trained() -> None:
     missing = "Inception-v4 is one of timm's networks, which is not here: No module named 'timm'"
-    assert training_short.wrong(asked(), report(cannot=missing)) == f"resnet50 was not trained: {missing}"
-    assert training_short.wrong(asked(), report(cannot="out of memory: a batch of 128 images")) is None
+    assert training_short_probe.wrong(asked(), report(cannot=missing)) == f"resnet50 was not trained: {missing}"
+    assert training_short_probe.wrong(asked(), report(cannot="out of memory: a batch of 128 images")) is None
 
 
 GONE = """\
@@ -252,7 +253,7 @@ def test_the_result_names_the_rank_that_died(tmp_path: Any) -> None:
     (tmp_path / "log").write_text(EXITED)
     (tmp_path / "enter").write_text(f"#!/bin/sh\ncat {tmp_path}/log >&2\nexit 1\n")
     (tmp_path / "enter").chmod(0o755)
-    found = training_short.probe(args)
+    found = training_short_probe.probe(args)
     assert str(found["error"]).startswith("rank 1 on gpu1 ended with exit status 1; its last lines: Traceback")
     assert "ended with exit status 1" in str(found["error"])
 
@@ -324,7 +325,7 @@ def test_mixed_frameworks_are_refused_before_the_job_starts(tmp_path: Path) -> N
     args = asked()
     enter, began = container(tmp_path, *told("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 - -"))
     args.enter = str(enter)
-    found = training_short.probe(args)
+    found = training_short_probe.probe(args)
     assert str(found["error"]).startswith("mixed frameworks: gpu1 has horovod 0.28.1, gpu2 has no horovod")
     assert not began.exists()
     assert "-np 2 -H 10.0.0.1:1,10.0.0.2:1 " in " ".join(found["command"]), "each server once"
@@ -335,7 +336,7 @@ def test_horovod_asked_of_an_image_without_it_is_refused(tmp_path: Path) -> None
     args.framework = "horovod"
     enter, began = container(tmp_path, *told("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"))
     args.enter = str(enter)
-    assert "Horovod is asked for" in str(training_short.probe(args)["error"])
+    assert "Horovod is asked for" in str(training_short_probe.probe(args)["error"])
     assert not began.exists()
 
 
@@ -343,7 +344,7 @@ def test_servers_that_are_alike_train(tmp_path: Path) -> None:
     args = asked()
     enter, began = container(tmp_path, *told("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 0.28.1 -"))
     args.enter = str(enter)
-    training_short.probe(args)
+    training_short_probe.probe(args)
     assert began.exists()
 
 
@@ -354,7 +355,7 @@ def test_servers_that_are_alike_train(tmp_path: Path) -> None:
 def test_what_servers_say_that_cannot_be_read_is_an_error(tmp_path: Path, said: Any, words: str) -> None:
     args = asked()
     args.enter = str(container(tmp_path, *said)[0])
-    assert words in str(training_short.probe(args)["error"])
+    assert words in str(training_short_probe.probe(args)["error"])
 
 
 def test_what_a_container_has_is_told_without_importing_it() -> None:

@@ -11,19 +11,19 @@ from tests.support.site import ALL, CRITERIA, criterion, hardware, lab, plan_of,
 from tests.support.site import judged as in_lab
 from tests.support.turns_documents import BTL, NCCL, UCX, document, healthy_turns, job
 from validation.analysis.scaling import average_rate
-from validation.facts import TurnsFacts
-from validation.judging.judge import judge
-from validation.judging.training_turns import knee_of
 from validation.kinds import job_for, parse
+from validation.kinds.parsing import ParseError
+from validation.measures.training import training_short_probe, training_turns_probe
+from validation.measures.training.facts import TurnsFacts
+from validation.measures.training.turns_judge import knee_of
+from validation.measures.training.turns_plan import layouts
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
-from validation.parsers.common import ParseError
 from validation.plan.suites import make_plan
-from validation.plan.suites.training_turns import layouts
-from validation.probes import training_short, training_turns
 from validation.probes.asked import make
 from validation.probes.tool import Ran
 from validation.probes.train_world import parser_of
 from validation.rules.fabric import load_fabric
+from validation.verdict.judge import judge
 
 V100 = Bom(gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)
 KIND = "training-turns"
@@ -130,12 +130,12 @@ def test_what_cannot_be_compared_is_left_out_with_its_reason(
 # --- the probe
 
 
-def asked(m: Measurement, topology: Topology) -> training_turns.Asked:
-    return make(training_turns.Asked, job_for(m, topology).probe.params)
+def asked(m: Measurement, topology: Topology) -> training_turns_probe.Asked:
+    return make(training_turns_probe.Asked, job_for(m, topology).probe.params)
 
 
-def command(args: training_turns.Asked, way: str) -> str:
-    return " ".join(training_short.command_for(training_turns.job_of(args, way)))
+def command(args: training_turns_probe.Asked, way: str) -> str:
+    return " ".join(training_short_probe.command_for(training_turns_probe.job_of(args, way)))
 
 
 def test_each_way_changes_one_thing_of_the_job() -> None:
@@ -162,38 +162,38 @@ def test_each_way_changes_one_thing_of_the_job() -> None:
 
 def test_torchrun_starts_the_same_program_with_what_mpirun_would_export() -> None:
     args = asked(turns(planned())["resnet50-b128-fp16.scale"], gpus())
-    words = training_short.command_for(training_turns.job_of(args, "torchrun"))
+    words = training_short_probe.command_for(training_turns_probe.job_of(args, "torchrun"))
     assert words[:2] == [args.python, "/etc/elastic-ai/training/torchrun.py"]
     assert words[2:4] == ["-H", ",".join(args.hosts)]
-    assert words[6:8] == ["-I", str(training_short.PROGRAM)]
+    assert words[6:8] == ["-I", str(training_short_probe.PROGRAM)]
     assert words[words.index("--framework") + 1] == "ddp"
     assert "NCCL_IB_DISABLE=0" in words
     assert words[words.index("--ends") + 1] == ",".join(args.ends)
     assert "mpirun" not in words
     parsed = parser_of("").parse_known_args(words[8:])[0]
-    assert parsed.set == training_short.nccl_variables(args)
+    assert parsed.set == training_short_probe.nccl_variables(args)
 
 
 @pytest.mark.parametrize("way", ["3x1", "2x", "fast", "cores-0", "cores-x", ""])
 def test_a_way_that_is_none_is_refused(way: str) -> None:
     args = asked(turns(planned())["resnet50-b128-fp16.outup"], gpus())
     with pytest.raises(ValueError, match=r"hosts|unknown way"):
-        training_turns.job_of(args, way)
+        training_turns_probe.job_of(args, way)
 
 
 def test_ways_are_taken_in_turns_and_one_that_cannot_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     m = turns(plan_of(lab(), ALL))["input"]
     args, taken = asked(m, lab()), []
 
-    def train(job_: training_short.Asked) -> tuple[Ran, dict[str, Any], str | None]:
+    def train(job_: training_short_probe.Asked) -> tuple[Ran, dict[str, Any], str | None]:
         way = f"cores-{job_.cores}" if job_.cores else job_.images
         taken.append(way)
         cannot = "too few processors" if way == "cores-2" else ""
         text = job(m, way, 100.0, cannot=cannot)
         return Ran(["mpirun"], 0, text, "a log\n"), json.loads(text), None
 
-    monkeypatch.setattr(training_short, "train", train)
-    made = training_turns.probe(args)
+    monkeypatch.setattr(training_short_probe, "train", train)
+    made = training_turns_probe.probe(args)
     assert taken == ["synthetic", "real", "cores-1", "cores-2", "synthetic", "real", "cores-1"]
     assert made["error"] is None
     _, facts = parse(KIND, made, m.params)
@@ -203,9 +203,9 @@ def test_ways_are_taken_in_turns_and_one_that_cannot_only_once(monkeypatch: pyte
 
 def test_a_job_that_fails_ends_all_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     m = turns(planned())["vgg16-b128-fp16.rdma"]
-    monkeypatch.setattr(training_short, "alike", lambda _: (None, None))
-    monkeypatch.setattr(training_short, "train", lambda _: (Ran(["mpirun"], 1, "", "no route"), {}, None))
-    made = training_turns.probe(asked(m, gpus()))
+    monkeypatch.setattr(training_short_probe, "alike", lambda _: (None, None))
+    monkeypatch.setattr(training_short_probe, "train", lambda _: (Ran(["mpirun"], 1, "", "no route"), {}, None))
+    made = training_turns_probe.probe(asked(m, gpus()))
     assert made["returncode"] == 1
     assert str(made["error"]).startswith("turn 1, rdma: ")
     assert "mpirun ended with exit status 1: no route" in str(made["error"])
@@ -216,9 +216,9 @@ def test_servers_that_train_with_different_frameworks_are_named_before_any_turn(
 ) -> None:
     m, trained = turns(planned())["vgg16-b128-fp16.rdma"], []
     looked = Ran(["mpirun"], 0, "", "")
-    monkeypatch.setattr(training_short, "alike", lambda _: (looked, "gpu1 has Horovod, gpu2 torch alone"))
-    monkeypatch.setattr(training_short, "train", trained.append)
-    assert training_turns.probe(asked(m, gpus()))["error"] == "gpu1 has Horovod, gpu2 torch alone"
+    monkeypatch.setattr(training_short_probe, "alike", lambda _: (looked, "gpu1 has Horovod, gpu2 torch alone"))
+    monkeypatch.setattr(training_short_probe, "train", trained.append)
+    assert training_turns_probe.probe(asked(m, gpus()))["error"] == "gpu1 has Horovod, gpu2 torch alone"
     assert trained == []
 
 

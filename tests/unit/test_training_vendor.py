@@ -16,11 +16,16 @@ from tests.support.site import ALL, CRITERIA, criterion, lab, plan_of, real_resu
 from tests.support.tool_documents import doc
 from tests.support.tool_texts import training as report_of
 from tests.support.turns_documents import document, healthy_turns
-from validation.facts import TrainingFacts, TurnsFacts
-from validation.judging.judge import judge
 from validation.kinds import job_for, parse
+from validation.measures.collectives import collectives_probe
+from validation.measures.training import (
+    tf_cnn_benchmarks_probe,
+    training_long_probe,
+    training_short_probe,
+    training_turns_probe,
+)
+from validation.measures.training.facts import TrainingFacts, TurnsFacts
 from validation.model import Measurement, Result, VerdictDoc
-from validation.probes import collectives, tf_cnn_benchmarks, training_long, training_short, training_turns
 from validation.probes.asked import make
 from validation.probes.collectives_rank import launched
 from validation.probes.train_parts import MARK
@@ -30,6 +35,7 @@ from validation.report.summary import verdict_of
 from validation.report.training import training
 from validation.report.training_turns import turns_figures
 from validation.rules.fabric import load_fabric
+from validation.verdict.judge import judge
 
 HOSTS = ["gpu1", "gpu1", "gpu2", "gpu2"]
 PARAMS = {
@@ -93,7 +99,7 @@ def vendor(tmp_path: Path) -> Container:
 
 
 def test_without_mpirun_torchrun_launches_the_job(vendor: Container) -> None:
-    found = training_short.probe(vendor.asked(training_short.Asked))
+    found = training_short_probe.probe(vendor.asked(training_short_probe.Asked))
     assert found["error"] is None
     looked, job = vendor.launches
     assert looked[1] == "10.0.0.1:1,10.0.0.2:1", "each server once says what it has"
@@ -111,26 +117,28 @@ def test_with_mpirun_it_is_mpirun_as_printed_in_the_whitepaper(tmp_path: Path) -
     lines = "\\n".join(MARK + said % n for n in (1, 2))
     script = f'#!/bin/sh\necho "$*" >> {tmp_path}/mpi\ncase "$*" in *train_parts*) printf \'{lines}\\n\';; esac\n'
     there = Container(tmp_path, mpirun=script)
-    training_short.probe(there.asked(training_short.Asked))
+    training_short_probe.probe(there.asked(training_short_probe.Asked))
     assert not there.launches
     assert "train_cnn.py" in (tmp_path / "mpi").read_text()
 
 
 def test_one_rank_on_another_server_is_launched_there(vendor: Container) -> None:
-    training_short.probe(vendor.asked(training_short.Asked, ranks=1, hosts=["10.0.0.2:1"], ends=["fab0@10.0.0.2"]))
+    training_short_probe.probe(
+        vendor.asked(training_short_probe.Asked, ranks=1, hosts=["10.0.0.2:1"], ends=["fab0@10.0.0.2"])
+    )
     (job,) = vendor.launches
     assert job[:2] == ["-H", "10.0.0.2:1"]
 
 
 def test_a_container_that_cannot_be_entered_has_not_lost_its_mpirun(vendor: Container) -> None:
     vendor.enter.write_text("#!/bin/sh\necho 'the training container does not run' >&2\nexit 125\n")
-    found = training_short.probe(vendor.asked(training_short.Asked))
+    found = training_short_probe.probe(vendor.asked(training_short_probe.Asked))
     assert found["returncode"] == 125
     assert not vendor.launches
 
 
 def test_horovod_that_is_asked_for_is_refused(vendor: Container) -> None:
-    found = training_short.probe(vendor.asked(training_short.Asked, framework="horovod"))
+    found = training_short_probe.probe(vendor.asked(training_short_probe.Asked, framework="horovod"))
     assert found["error"] == f"Horovod is asked for, and {REASON} to launch it"
     assert not vendor.launches
 
@@ -141,40 +149,40 @@ def test_servers_with_another_torch_are_named_without_mpirun_too(tmp_path: Path)
         for name, release in (("gpu1", "2.14.1"), ("gpu2", "2.13.0"))
     )
     there = Container(tmp_path, parts=parts)
-    found = training_short.probe(there.asked(training_short.Asked))
+    found = training_short_probe.probe(there.asked(training_short_probe.Asked))
     assert "gpu1 has torch 2.14.1, gpu2 has torch 2.13.0" in str(found["error"])
     assert len(there.launches) == 1
 
 
 def test_the_long_test_is_launched_by_torchrun_too(vendor: Container) -> None:
-    args = vendor.asked(training_long.Asked, data="tiny", checkpoints=str(vendor.folder), epochs=3)
-    assert "cannot be used" in str(training_long.probe(args)["error"]), "the report of another job"
+    args = vendor.asked(training_long_probe.Asked, data="tiny", checkpoints=str(vendor.folder), epochs=3)
+    assert "cannot be used" in str(training_long_probe.probe(args)["error"]), "the report of another job"
     assert "train_long.py" in " ".join(vendor.launches[-1])
 
 
 def other(there: Container, kind: Any, **given: Any) -> Any:
     """What another probe is asked, of what it shares with a training."""
     fields = kind.__dataclass_fields__
-    base = {key: value for key, value in vars(there.asked(training_short.Asked)).items() if key in fields}
+    base = {key: value for key, value in vars(there.asked(training_short_probe.Asked)).items() if key in fields}
     return make(kind, {**base, **given})
 
 
 def test_what_mpirun_alone_can_launch_says_why_it_did_not(vendor: Container) -> None:
     (vendor.folder / "bin/test").symlink_to(str(shutil.which("test")))
-    asked = other(vendor, tf_cnn_benchmarks.Asked, program="/dev/null", model="resnet50")
-    assert REASON in str(tf_cnn_benchmarks.probe(asked)["error"])
+    asked = other(vendor, tf_cnn_benchmarks_probe.Asked, program="/dev/null", model="resnet50")
+    assert REASON in str(tf_cnn_benchmarks_probe.probe(asked)["error"])
 
 
 def test_collectives_are_launched_by_torchrun_and_measured_by_torch(vendor: Container) -> None:
-    asked = other(vendor, collectives.Asked, sizes=[4, 8], ops=["all_reduce"], variables=["NCCL_ALGO=Ring"])
-    made = collectives.probe(asked)
+    asked = other(vendor, collectives_probe.Asked, sizes=[4, 8], ops=["all_reduce"], variables=["NCCL_ALGO=Ring"])
+    made = collectives_probe.probe(asked)
     assert made["returncode"] == 0
     assert made["facts"] == {"tool": "torch", "nccl_tests": ""}
     (words,) = vendor.launches
     assert words[:5] == ["-H", "10.0.0.1:2,10.0.0.2:2", "--port", str(asked.meet_port), "-I"]
     given = {words[at + 1] for at, word in enumerate(words) if word == "--set"}
     assert {"NCCL_IB_DISABLE=1", "NCCL_ALGO=Ring"} <= given
-    of_mpirun = collectives.torch_command(asked)
+    of_mpirun = collectives_probe.torch_command(asked)
     assert words[words.index("--device") :] == of_mpirun[of_mpirun.index("--device") :]
 
 
@@ -279,10 +287,11 @@ def test_turns_are_launched_by_torchrun_too(vendor: Container) -> None:
     (vendor.folder / "job").write_text(text.split("\n")[1] + "\n")
     given = dict(job_for(m, lab()).probe.params)
     args = make(
-        training_turns.Asked, {**given, "enter": str(vendor.enter), "torchrun": str(vendor.folder / "torchrun.py")}
+        training_turns_probe.Asked,
+        {**given, "enter": str(vendor.enter), "torchrun": str(vendor.folder / "torchrun.py")},
     )
     args.ways, args.turns = ["1x2"], 1
-    made = training_turns.probe(args)
+    made = training_turns_probe.probe(args)
     assert made["error"] is None
     facts = parse("training-turns", made, {**m.params, "ways": ("1x2",), "turns": 1})[1]
     assert isinstance(facts, TurnsFacts)

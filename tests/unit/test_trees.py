@@ -10,8 +10,9 @@ import pytest
 
 from tests.support.tree_case import judged, read
 from tests.support.trees import SERVERS, Gpu, Nic, Root, Server, Switch, with_gpu, without_link, write
-from validation.facts import NodeFacts, PciCard
 from validation.model import Judgement
+from validation.model.node_facts import NodeFacts
+from validation.model.pci import PciCard
 from validation.probes import pcie, processors
 
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from validation.parsers.operations import utilisation as parse
-from validation.probes.utilisation import Asked, probe
+from validation.measures.pool.utilisation import utilisation as parse
+from validation.measures.pool.utilisation_probe import Asked, probe
 
 RECORDED_S = 60.0  # recording began a minute ago
 MOST = 11000  # points of a range, as Prometheus has it

@@ -22,8 +22,8 @@ from tests.support.site import (
 )
 from tests.support.tool_documents import doc
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
 from validation.model import Plan, Sample
-from validation.parsers import ParseError
 from validation.plan.suites import PlanError, make_plan
 from validation.rules.fabric import load_fabric
 
@@ -108,7 +108,7 @@ def test_wrong_unit_is_no_value():
 
 def test_no_threshold_for_this_fabric(tmp_path):
     fabric = load_fabric("tcp10").model_copy(update={"tcp_bandwidth": None, "tcp_rtt": None})
-    from validation.judging.judge import judge
+    from validation.verdict.judge import judge
 
     verdict = judge(run_info(LAB, PLAN), LAB, PLAN, fabric, CRITERIA, HEALTHY)
     assert verdict.exit_code == 3

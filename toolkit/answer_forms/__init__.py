@@ -17,11 +17,11 @@ from toolkit.inventory_record import InventoryRecord
 from validation.campaign.model import Campaign
 from validation.compare.model import Comparison
 from validation.judging.accepted import AcceptedRates
-from validation.judging.addendum import Addendum
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.model.built import HowBuilt
 from validation.run.other_rules import Rejudged
 from validation.trend.model import Trend
+from validation.verdict.addendum import Addendum
 
 #: name of an answer -> its form
 ANSWERS: dict[str, type[BaseModel]] = {

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from toolkit.answer_forms.base import Form
 from toolkit.scan.answer import Answer as ScanAnswer
-from validation.facts import CheckOutcome
-from validation.judging.addendum import Addendum
+from validation.measures.asbuilt.facts import CheckOutcome
 from validation.model.built import Deployment
+from validation.verdict.addendum import Addendum
 
 
 class Trouble(Form):

@@ -17,8 +17,8 @@ from toolkit.exits import epilogue
 from toolkit.validate.modes import carry_out
 from toolkit.validate.request import Output, ValidateRequest
 from toolkit.validate.training import OPTIONS
+from validation.measures.compute.burn_in_plan import MINUTES, MOST_MINUTES, SOAK_HOURS
 from validation.plan.suites import DEFAULT, SUITES
-from validation.plan.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
 FRONT = (
     "--fabric", "--inventory", "--profile", "--suite", "--here", "--resume", "--dry-run", "--format", "--json",

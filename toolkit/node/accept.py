@@ -15,7 +15,6 @@ from toolkit.inventory import Site
 from toolkit.loudness import progress
 from toolkit.validate.measuring import interrupted, measure, measured
 from toolkit.validate.planned import PlannedRun
-from validation.judging.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 from validation.model import Node, Topology, VerdictDoc
 from validation.model.load import load_json, read_source
 from validation.plan.suites import make_plan
@@ -24,6 +23,7 @@ from validation.rules.fabric import LoadedFabric
 from validation.run.names import FABRIC
 from validation.run.read import read
 from validation.signing import MANIFEST, is_signed
+from validation.verdict.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 
 
 def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> PlannedRun:

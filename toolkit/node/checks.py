@@ -14,10 +14,10 @@ from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.node.head import Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
 from validation.base.counting import number_of
-from validation.judging.addendum import ADDENDUM, SUITES
 from validation.model import Node, Topology
 from validation.model.load import ConfigError
 from validation.plan.suites import DEFAULT
+from validation.verdict.addendum import ADDENDUM, SUITES
 
 NEEDED = tuple(suite for suite in DEFAULT if suite in SUITES)
 """Of the suites that sites are accepted by, those that a node shows too."""

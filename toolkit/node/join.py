@@ -14,8 +14,8 @@ from toolkit.node import accept, checks, playbooks
 from toolkit.node.head import Head, answers
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept, Progress
-from validation.judging.addendum import Addendum
 from validation.signing import is_signed
+from validation.verdict.addendum import Addendum
 
 SERVES_WITHIN_S = 120.0
 Say = Callable[[str], None]

@@ -1,4 +1,4 @@
-"""What the reading probe answers (validation/probes/inventory_scan.py), typed; nothing in it is trusted.
+"""What the reading probe answers (validation/measures/node/inventory_scan_probe.py), typed; nothing in it is trusted.
 
 Its words go into files that Ansible reads as templates, and onto a terminal: braces and control characters are refused.
 """
@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from validation.facts.node import RdmaDevice
 from validation.model.base import Model, explain
+from validation.model.node_facts import RdmaDevice
 
 INTERFACE = r"^[A-Za-z0-9_.:-]{1,15}$"
 HOST_NAME = r"^[A-Za-z0-9]([A-Za-z0-9-]{0,62})$"

@@ -8,9 +8,9 @@ import json
 from pathlib import Path
 
 import validation
-from validation.probes.inventory_scan import TYPE as TYPE
+from validation.measures.node.inventory_scan_probe import TYPE as TYPE
 
-PROBE = "validation.probes.inventory_scan"
+PROBE = "validation.measures.node.inventory_scan_probe"
 COMMAND = "echo; exec python3 -I -B -"
 """Its answer is on a line of its own, for what a login file printed may have no end. Isolated: neither the user's
 packages nor PYTHON* variables. The program is read from stdin to its end."""

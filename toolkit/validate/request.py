@@ -9,9 +9,9 @@ from toolkit import slurm_job
 from toolkit.errors import UsageFault, or_nearest
 from toolkit.slurm_job import SlurmJob
 from toolkit.validate.training import TrainingRequest
+from validation.measures.compute.burn_in_plan import SOAK_HOURS
 from validation.model import Scalar
 from validation.plan.suites import SUITES
-from validation.plan.suites.burnin import SOAK_HOURS
 
 BURN_IN = "burn-in"
 DECLARED = ("fabric", "inventory", "profile", "waivers", "branding", "baseline", "resume", "rejudge")

@@ -13,7 +13,7 @@ from validation.asbuilt.checks import GROUPS, checks_of
 from validation.asbuilt.quiet import between_marks
 from validation.asbuilt.resolved import resolved
 from validation.asbuilt.site import Host, Site
-from validation.parsers.asbuilt import COULD_NOT_RUN
+from validation.measures.asbuilt.parse import COULD_NOT_RUN
 
 _FOLDER = Path(__file__).resolve().parent
 _answered: dict[str, str] = {}

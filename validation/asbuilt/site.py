@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from validation.base.project import ROOT
-from validation.parsers.asbuilt import NOT_APPLICABLE
+from validation.measures.asbuilt.parse import NOT_APPLICABLE
 from validation.rules.virtual import CONTAINERS
 
 Host = Any

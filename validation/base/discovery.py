@@ -5,24 +5,64 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
+from collections.abc import Iterator, Mapping
 from types import ModuleType
+from typing import TypeVar
 
-MEASURES = "validation.facts"
-NODE_SIDE = ("_probe", "_program")
-"""Ends of the names of modules that run on nodes, in whatever Python is there: nobody else needs them imported."""
+MEASURES = "validation.measures"
+NODE_SIDE = "_probe"
+"""End of the names of modules that run on nodes, in whatever Python is there: nobody else needs them imported."""
+T = TypeVar("T")
 _LOCK = threading.RLock()
-_found: list[ModuleType] = []
+_found: dict[str, tuple[ModuleType, ...]] = {}
 
 
-def measures() -> tuple[ModuleType, ...]:
-    """All modules of `validation/measures/`, but those that run on nodes, in the order of their names."""
+def modules(package: str = MEASURES) -> tuple[ModuleType, ...]:
+    """All modules below a package, but those that run on nodes, in the order of their names."""
     with _LOCK:
-        if not _found:
-            package = importlib.import_module(MEASURES)
+        if package not in _found:
+            top = importlib.import_module(package)
             names = sorted(
                 module.name
-                for module in pkgutil.walk_packages(package.__path__, f"{MEASURES}.")
+                for module in pkgutil.walk_packages(top.__path__, f"{package}.")
                 if not module.name.endswith(NODE_SIDE)
             )
-            _found.extend(importlib.import_module(name) for name in names)
-        return tuple(_found)
+            _found[package] = tuple(importlib.import_module(name) for name in names)
+        return _found[package]
+
+
+class Discovered(Mapping[str, T]):
+    """Entries by their names, in the order of these. A module adds its own when it is imported; the measurements, and
+    those of the packages that are named here, are imported when somebody looks.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        """`packages`: where entries may stand beside the measurements."""
+        self._packages = (*packages, MEASURES)
+        self._entries: dict[str, T] = {}
+        self._whole: dict[str, T] | None = None
+
+    def add(self, name: str, entry: T) -> None:
+        """Take an entry up; ValueError where there is one of that name from elsewhere."""
+        if name in self._entries and self._whole is not None:
+            raise ValueError(f"there are two of the name {name!r}")
+        self._entries[name] = entry
+
+    def _all(self) -> dict[str, T]:
+        if self._whole is None:
+            for package in self._packages:
+                modules(package)
+            self._whole = dict(sorted(self._entries.items()))
+        return self._whole
+
+    def __getitem__(self, name: str) -> T:
+        """The entry of that name; KeyError."""
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in their order."""
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all())

@@ -18,9 +18,9 @@ from validation.execute.denied import denied_on
 from validation.execute.fault_side import fault_side
 from validation.execute.remote import Launcher, Output, Remote, is_report
 from validation.kinds import KINDS, parse
+from validation.kinds.parsing import ParseError, plain
 from validation.model import CONTROLLER, Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
 from validation.model.facts import AnyFacts
-from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
 

@@ -16,9 +16,9 @@ from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import RESULTS, Store
 from validation.kinds import KINDS, job_for
+from validation.kinds.parsing import place
 from validation.model import DENIED, Endpoint, Job, Measurement, Plan, Provenance, Result, Topology
 from validation.model.load import read_results
-from validation.parsers.common import place
 
 
 class Progress(Protocol):

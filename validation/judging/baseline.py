@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from validation.analysis.stats import Summary
 from validation.judging.case import Case, judgement
+from validation.judging.methods import method
 from validation.judging.values import against
 from validation.judging.vm_hosts import over_the_fabric
 from validation.model import Bound, Judgement
@@ -11,6 +12,7 @@ from validation.rules.criterion import Criterion
 from validation.rules.since import Level
 
 
+@method("baseline", "figures of another criterion against what the same subject reached in earlier runs", figures=True)
 def judge_baseline(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each that the criterion behind it has: its value against that subject's own bound.
 

@@ -8,10 +8,10 @@ from functools import cached_property
 from operator import itemgetter
 
 from validation.analysis.stats import Summary
-from validation.facts import NodeFacts, TrainingFacts
 from validation.judging.accepted import AcceptedRates
 from validation.judging.denial import last_results
 from validation.judging.shelf import Shelf
+from validation.measures.training.facts import TrainingFacts
 from validation.model import (
     Bound,
     Judgement,
@@ -24,6 +24,7 @@ from validation.model import (
     Topology,
     VerdictName,
 )
+from validation.model.node_facts import NodeFacts
 from validation.model.result import F
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric

@@ -19,9 +19,9 @@ from typing import Any, cast
 from validation.judging.case import Case, is_virtual
 from validation.judging.times import begun, moment
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
 from validation.model import CONTROLLER, DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.model.load import ConfigError
-from validation.parsers import ParseError
 from validation.plan.suites import OPTIONS, WORDS, make_plan
 from validation.probes import ProbeDoc
 from validation.rules.criterion import Criterion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from validation.facts import TrainingFacts
+from validation.measures.training.facts import TrainingFacts
 from validation.model import Measurement, Result, Subject
 from validation.model.alike import Things
 from validation.run.columns import Columns, Stored, packed

@@ -12,8 +12,9 @@ from validation.judging.alike import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
+from validation.judging.methods import method
 from validation.kinds.record import names
-from validation.kinds.training import words_of
+from validation.measures.training.kinds import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.model.alike import Alike, Passed, within
 from validation.rules.bounds import CEILING_SLACK
@@ -166,6 +167,8 @@ def most_of(case: Case, bound: Bound | None, values: Sequence[float], unit: str)
     return bound.ceiling * (LINE_SLACK if case.topology.lab_link is None else LAB_SLACK)
 
 
+@method("value", "the median of the samples of `metric` against the bound", figures=True)
+@method("spread", "relative half-width of the 95 % interval of the median against the bound", figures=True)
 def judge_values(case: Case, criterion: Criterion) -> Sequence[Judgement]:
     """One judgement for each measurement that serves the criterion: its median, or its spread."""
     by_node = criterion.bound.platform_key is not None

@@ -10,10 +10,10 @@ import pkgutil
 from collections.abc import Mapping
 
 from validation.base.errors import RunError
+from validation.kinds.parsing import ParseError, fit, place
 from validation.kinds.record import FIRST, Kind
 from validation.model import Job, Measurement, Param, Sample, Topology
 from validation.model.facts import AnyFacts
-from validation.parsers.common import ParseError, fit, place
 from validation.probes import ProbeDoc
 
 __all__ = ["FIRST", "KINDS", "PROBE_PYTHON", "Kind", "by_hand", "job_for", "parse", "title"]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from validation.kinds.parsing import Parsed
 from validation.model import Call, Endpoint, Job, Measurement, Node, Param, Port, Topology
-from validation.parsers.common import Parsed
 from validation.probes import ProbeDoc
 
 Parser = Callable[[ProbeDoc, Mapping[str, Any]], Parsed]

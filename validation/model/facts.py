@@ -45,7 +45,7 @@ class Facts(Model):
 
 def forms() -> dict[str, type[Facts]]:
     """All forms of facts, by their type."""
-    discovery.measures()
+    discovery.modules()
     return dict(sorted(Facts.known.items()))
 
 

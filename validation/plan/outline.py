@@ -11,8 +11,8 @@ from validation.kinds import job_for
 from validation.model import LeftOut, Measurement, Plan, Topology
 from validation.model.base import Model
 from validation.model.coverage import Coverage
+from validation.plan.request import PairRound
 from validation.plan.suites import Planned
-from validation.plan.suites.common import PairRound
 
 PROBE_CPU_S = 0.012
 """CPU seconds of the controller for each probe that it starts over ssh, its own and of the ssh program. Measured:

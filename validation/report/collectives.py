@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import floor, log10
 from statistics import median
 
-from validation.facts import CollectivesFacts
+from validation.measures.collectives.facts import CollectivesFacts
 from validation.model import Bound, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, plural, quantity, size_words

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from validation.facts import GpuHealthFacts, NodeFacts
+from validation.measures.gpu.health_facts import GpuHealthFacts
 from validation.model import Node
+from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments
 from validation.report.numbers import many, quantity
 from validation.report.words import FrontWords

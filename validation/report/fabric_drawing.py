@@ -8,8 +8,9 @@ from math import ceil
 from markupsafe import Markup
 
 from validation.base.counting import number_of
-from validation.facts import IbFabricFacts, IbLink, NodeFacts
+from validation.measures.rdma.ib_fabric_facts import IbFabricFacts, IbLink
 from validation.model import Node, Port
+from validation.model.node_facts import NodeFacts
 from validation.report.brief import WorstLink
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, many, plural, quantity

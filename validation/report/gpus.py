@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from validation.facts import CopyFacts, GpuCopyFacts
+from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.remoting.facts import CopyFacts
 from validation.model import Endpoint, Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, plural, quantity

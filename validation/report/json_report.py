@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
-from validation.facts import NodeFacts
 from validation.judging.conformance import ClaimLine
 from validation.model import (
     AgreedProfile,
@@ -39,6 +38,7 @@ from validation.model import (
     VerdictName,
 )
 from validation.model.built import HowBuilt
+from validation.model.node_facts import NodeFacts
 from validation.report.claims import conformance_of, sentence
 from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
 from validation.report.customer import Customer

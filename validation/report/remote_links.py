@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from validation.analysis.remote_model import WITHIN
 from validation.analysis.scaling import Efficiency, efficiency
-from validation.facts import RemoteTrainFacts
-from validation.judging.remoting_model import Explained, calls_of, explained
+from validation.measures.remoting.model_judge import Explained, calls_of, explained
+from validation.measures.remoting.train_facts import RemoteTrainFacts
 from validation.model import Measurement
 from validation.probes.shaped_link import Link, link_of
 from validation.report.documents import RunDocuments

@@ -8,8 +8,8 @@ from statistics import median
 from markupsafe import Markup
 
 from validation.base.counting import number_of
-from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
+from validation.measures.remoting.facts import CopyFacts, FractionFacts
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity

@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from validation.analysis.scaling import efficiency
-from validation.facts import TurnsFacts
-from validation.facts.training import Layout
 from validation.kinds.record import names
-from validation.kinds.training import config_of, words_of
+from validation.measures.training.facts import Layout, TurnsFacts
+from validation.measures.training.kinds import config_of, words_of
 from validation.model import Measurement, VerdictDoc
 from validation.report import published
 from validation.report.documents import RunDocuments

@@ -12,7 +12,9 @@ from itertools import permutations
 from typing import NamedTuple
 
 from validation.base.counting import number_of
-from validation.facts import NodeFacts, NvGpu, PciCard, joined
+from validation.model.node_facts import NodeFacts
+from validation.model.nvlink import NvGpu, joined
+from validation.model.pci import PciCard
 
 Groups = tuple[tuple[int, ...], ...]
 Named = Callable[[str], str]

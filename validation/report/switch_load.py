@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validation.facts import SwitchLoadFacts, SwitchPort, SwitchSession
-from validation.judging.switch_load import pauses
+from validation.measures.fabric.switch_load_facts import SwitchLoadFacts, SwitchPort, SwitchSession
+from validation.measures.fabric.switch_load_judge import pauses
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from validation.facts import NodeFacts
 from validation.model import Bom, Compared, LabLink, Node
+from validation.model.node_facts import NodeFacts
 from validation.report.agreement import emulated_devices
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, plural

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from validation.facts import NodeFacts, PciCard, PciLink
 from validation.model import Node, Result
+from validation.model.node_facts import NodeFacts
+from validation.model.pci import PciCard, PciLink
 from validation.report import topology_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, many, number, plural

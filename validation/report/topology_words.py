@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validation.facts import DISTANCES, NodeFacts, NvGpu, PciCard, joined
+from validation.model.node_facts import NodeFacts
+from validation.model.nvlink import NvGpu, joined
+from validation.model.pci import DISTANCES, PciCard
 from validation.report.numbers import NONE
 from validation.report.server_layouts import Named, recognise
 

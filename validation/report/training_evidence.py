@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from validation.facts import GpuWatch, TrainingFacts
+from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.training.facts import TrainingFacts
 from validation.model import Measurement
 from validation.report.burn_in import curves_of
 from validation.report.documents import RunDocuments

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from validation.facts import LongTrainingFacts
-from validation.judging.training_long import another, told
+from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long_judge import another, told
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, percent

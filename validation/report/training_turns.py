@@ -8,11 +8,10 @@ import statistics
 from collections.abc import Sequence
 
 from validation.analysis.scaling import average_rate, efficiency
-from validation.facts import TrainingFacts, TurnsFacts
-from validation.facts.training import Cores, Layout
-from validation.kinds.training import words_of
+from validation.measures.training.facts import Cores, Layout, TrainingFacts, TurnsFacts
+from validation.measures.training.kinds import words_of
+from validation.measures.training.training_short_probe import NO_MPIRUN
 from validation.model import Measurement, VerdictDoc
-from validation.probes.training_short import NO_MPIRUN
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure

@@ -17,10 +17,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from validation.measures.compute.burn_in_plan import MINUTES
 from validation.model import RunInfo
 from validation.model.base import Model
 from validation.plan.suites import SUITES
-from validation.plan.suites.burnin import MINUTES
 from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, fabric_names, no_fabric, read_fabric

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validation.facts.node import NodeFacts
 from validation.model import Result, Topology
+from validation.model.node_facts import NodeFacts
 from validation.rules.fabric import Fabric
 
 CONTAINERS = frozenset(

@@ -12,10 +12,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.judging.judge import judge
+from validation.kinds.parsing import place
 from validation.model import Model, Plan, SignOff, VerdictDoc, VerdictName
 from validation.model.load import ConfigError, Source, load_json, load_yaml, read_source
-from validation.parsers.common import place
 from validation.plan.suites import SUITES
 from validation.rules.catalogue import CriteriaFile, load_criteria, read_criteria
 from validation.rules.criterion import Criterion
@@ -24,6 +23,7 @@ from validation.run.baseline import unfit
 from validation.run.consistency import check_documents, read_evidence
 from validation.run.names import VERDICT
 from validation.run.read import Run, read
+from validation.verdict.judge import judge
 
 PACKAGED = "packaged"
 """In place of a file of criteria: those of this release, all of them."""

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from validation.judging.documents import remarks
-from validation.judging.judge import judge
+from validation.kinds.parsing import place
 from validation.model import VerdictDoc
 from validation.model.load import ConfigError
-from validation.parsers.common import place
 from validation.rules.release import release
 from validation.run.checked import documents_of, known, planned
 from validation.run.consistency import check_documents, known_evidence, read_evidence
 from validation.run.read import Run, read
+from validation.verdict.judge import judge
 
 
 def judge_files(run: Path | Run, again: bool = False) -> VerdictDoc:

@@ -37,13 +37,13 @@ from toolkit.cli import main
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
-from validation.facts import LoadGpu
-from validation.judging.gpu_load import branches
-from validation.kinds import exact_compute
+from validation.measures.collectives.bounds import Layout, ceiling
+from validation.measures.compute import exact as compute_exact
+from validation.measures.gpu.load_facts import LoadGpu
+from validation.measures.gpu.load_judge import branches
+from validation.measures.training import training_turns_probe
 from validation.model import Node
-from validation.probes import training_turns
 from validation.probes.asked import make
-from validation.rules.collective_bounds import Layout, ceiling
 from validation.rules.gpus import memory_rate
 
 SOCKPERF = Path(__file__).parents[1] / "sockperf"
@@ -93,7 +93,7 @@ class Recorded(Remote):
 def processors(kind: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """(stdout, facts) of what a node's processors do, one of them for all."""
     if kind == "exact-compute":
-        one = {"cpu": 0, "turns": 3, "digests": {exact_compute.reference(): 3}}
+        one = {"cpu": 0, "turns": 3, "digests": {compute_exact.reference(): 3}}
         return json.dumps({"cpus": 1, "seconds": asked["seconds"], "processors": [one]}), {"cpus": 1, "turns": 3}
     took, facts = asked["window_s"], {"cpus": 1, "array_bytes": GIB, "cache_bytes": MIB}
     window = {"late_s": 0, "seconds": took, "end_s": took, "bytes": int(MEMORY_GB_S * took * 1e9), "gb_s": MEMORY_GB_S}
@@ -315,7 +315,7 @@ class Player:
             whole, shares = "", {"tcp": 0.8, "real": 0.99, "cores-1": 0.3, "cores-2": 0.6}
             for turn in range(1, asked["turns"] + 1):
                 for way in asked["ways"]:
-                    job = vars(training_turns.job_of(make(training_turns.Asked, asked), way))
+                    job = vars(training_turns_probe.job_of(make(training_turns_probe.Asked, asked), way))
                     text, log = self.train(job, shares.get(way, 1.0))
                     if way.startswith("gdr"):  # far from each other, as the documents' machines have it
                         log += (

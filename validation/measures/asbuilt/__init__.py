@@ -1,0 +1,1 @@
+"""A site as built: its checks, and what site.yml would change."""

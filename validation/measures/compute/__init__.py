@@ -1,0 +1,1 @@
+"""What GPUs and processors compute: rates, exact products, burn-in."""

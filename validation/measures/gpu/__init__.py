@@ -1,0 +1,1 @@
+"""GPUs: health, copies between them and host memory, load, tools, containers, DCGM."""

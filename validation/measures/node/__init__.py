@@ -1,0 +1,1 @@
+"""A node by itself: hardware, software, settings, state, host memory; suite preflight."""

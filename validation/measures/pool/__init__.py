@@ -1,0 +1,1 @@
+"""Use of the pool over time."""

@@ -1,0 +1,1 @@
+"""GPUs over the network: copies, parts, isolation, training, what changes hands."""

@@ -1,0 +1,83 @@
+"""Remoting on one machine by itself: a training natively and through the reference engine, over links made there."""
+
+from __future__ import annotations
+
+from validation.model import Found, Measurement, Param
+from validation.plan.request import Part, Request
+from validation.probes.shaped_link import Link
+
+KIND = "remoting-train"
+CRITERIA = ("rm.ratio", "rm.model", "rm.same")
+RATES_GBPS = (1.0, 10.0, 25.0)
+"""25 Gbit/s is what copies of a process reach on common servers; a link faster than the programs at its ends shows
+nothing of itself."""
+DELAYS_US = (0.0, 50.0, 500.0)
+"""Each way: neighbours in a rack, a hall with slow switches, another building. VMware advises 50 us at most."""
+QUICK = ((10.0, 0.0), (10.0, 500.0))
+#: Numbers of an image, width, steps, turns, batches; of suite remoting in a pool, with fewer turns for ten links.
+Sizes = tuple[int, int, int, int, tuple[str, ...]]
+REAL: Sizes = (1024, 8192, 40, 2, ("8", "32", "128"))
+EMULATED: Sizes = (256, 32, 24, 2, ("8", "32", "128"))
+JOB_S = 6.0  # only an estimate of the plan
+
+
+def plan(request: Request, found: Found) -> Part:
+    """One measurement for each link, one after the other: each has the GPU to itself, and processors."""
+    part = Part()
+    every = tuple(c.id for c in request.criteria if c.suite == "remoting")
+    served = tuple(c for c in CRITERIA if c in request.serving(KIND))
+    why = _lacking(found)
+    if why or not served:
+        part.leave_out(f"remoting on one machine: {why or 'none of its criteria is asked for'}", *every)
+        part.excused = True
+        return part
+    if found.link_trouble:
+        part.leave_out(
+            "links between network namespaces, whose rate is the kernel's; a relay on loopback makes rate and delay "
+            f"instead, which takes processor time: {found.link_trouble}"
+        )
+    part.rounds = [[_one(request, found, link, served)] for link in links(found, bool(request.options.get("quick")))]
+    part.leave_out(
+        "one machine by itself: what takes a pool, its leases and a second machine",
+        *(c for c in every if c not in served),
+    )
+    return part
+
+
+def _lacking(found: Found) -> str:
+    if not found.gpus:
+        return "it has no GPU"
+    if found.gpu_trouble:
+        return found.gpu_trouble
+    return "" if found.engine else f"no engine: {found.engine_trouble or 'it was not looked for'}"
+
+
+def links(found: Found, quick: bool = False) -> list[Link]:
+    """The loopback as it is, and each rate with each delay."""
+    rate_by = "relay" if found.link_trouble else "tbf"
+    delay_by = "relay" if found.link_trouble else found.delay_by
+    each = QUICK if quick else tuple((rate, delay) for rate in RATES_GBPS for delay in DELAYS_US)
+    return [Link(0.0, 0.0, "", ""), *(Link(r, d, rate_by, delay_by if d else "") for r, d in each)]
+
+
+def _one(request: Request, found: Found, link: Link, criteria: tuple[str, ...]) -> Measurement:
+    quick = bool(request.options.get("quick"))
+    inputs, hidden, steps, turns, batches = EMULATED if found.emulated else REAL
+    batches = (batches[0], batches[-1]) if quick else batches
+    turns = 1 if quick else turns
+    node = request.topology.nodes[0].name
+    params: dict[str, Param] = {"server": node, "batches": batches, "turns": turns, "steps": steps}
+    params |= {"inputs": inputs, "hidden": hidden, "engine": found.engine, **link._asdict()}
+    if request.options.get("anyway"):
+        params["anyway"] = True
+    estimated = 2 * turns * len(batches) * JOB_S
+    return Measurement(
+        id=f"{KIND}.{node}.{link.name}",
+        suite="remoting",
+        kind=KIND,
+        nodes=(node,),
+        params=params,
+        criteria=criteria,
+        estimated_s=round(estimated, 1),
+        timeout_s=round(5 * estimated + 240, 1),
+    )

@@ -1,0 +1,1 @@
+"""TCP between two fabric ports: bandwidth, latency, loss."""

@@ -1,0 +1,1 @@
+"""Training: short and long, in turns, scaling."""
