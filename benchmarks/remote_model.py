@@ -40,7 +40,7 @@ from validation.analysis.remote_model import WITHIN  # noqa: E402
 from validation.measures.remoting.model_judge import KINDS, Explained, advice, explained  # noqa: E402
 from validation.measures.remoting.remoting_link_probe import serving  # noqa: E402
 from validation.measures.remoting.remoting_train_probe import order  # noqa: E402
-from validation.measures.remoting.train_facts import CallCosts, RemoteTrainFacts, TrainRun
+from validation.measures.remoting.train_facts import CallCosts, RemoteTrainFacts, TrainRun  # noqa: E402
 from validation.measures.remoting.train_parse import parse  # noqa: E402
 from validation.probes.shaped_link import Link, NoLink, looked, new_network  # noqa: E402
 

@@ -39,6 +39,7 @@ SHIPPED = {
     "toolkit/lease/": {"remoting_client", "remoting_server", "slurm"},
     "validation/nvml/": {"acceptance", "monitoring", "remoting_client", "remoting_server"},
     "validation/probes/": {"acceptance"},
+    "validation/measures/": {"acceptance"},
     "tools/build_wheel.py": {"acceptance"},
 }
 _ROLE_TASKS = {f"{prefix}{name}" for prefix in ("", "ansible.builtin.") for name in ("include_role", "import_role")}

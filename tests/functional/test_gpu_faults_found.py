@@ -46,7 +46,7 @@ NAMED = {
     "slow-gpu": "GPU 3", "gpu-lost": "GPU 3", "gpu-xid": "GPU 3",
     "fabric-unready": f"GPU {LAST}: fabric state in progress",
 }  # fmt: skip
-NVLINK = "import json; from validation.probes import facts; print(json.dumps(facts.nvlink(0)))"
+NVLINK = "import json; from validation.measures.node import facts_probe; print(json.dumps(facts_probe.nvlink(0)))"
 
 
 def say(environment: dict[str, str], *arguments: str) -> Any:

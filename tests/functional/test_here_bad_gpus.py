@@ -278,7 +278,7 @@ def test_a_user_without_rights_is_told_so_by_both_libraries() -> None:
 
 COMPUTE = """
 import json, sys
-from validation.probes import gpu_compute
+from validation.measures.compute import gpu_compute_probe as gpu_compute
 gpu_compute.gpus_here = lambda: 2
 asked = dict(lists=["gemm"], precisions=["fp32"], most=1, sustained=[], least_s=0.01, batches=1, exact=0)
 doc = gpu_compute.probe(gpu_compute.Asked(**asked, python="/bin/echo", **json.loads(sys.argv[1])))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -23,7 +24,7 @@ from validation.measures.training import training_short_probe
 from validation.probes import __main__ as entry
 from validation.probes.asked import make
 
-SOURCES = sorted(Path(entry.__file__).parent.glob("*.py"))
+SOURCES = entry.sources()
 ROOT = Path(entry.__file__).parents[2]
 
 # A probe whose tool starts two more processes, one of which leaves the session, as daemons do.
@@ -134,7 +135,7 @@ def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -
 
 WITH_THEM = ("validation.base.counting", "validation.nvml")
 """What travels with them: of the standard library alone, too."""
-CONTROLLER = ("controller.py", "converged.py")
+CONTROLLER = ("controller.py", "converged_probe.py")
 OF_THE_CONTROLLER = ("validation.base.project", "validation.rules.release")
 """Where the project's files are: known to the two that run where these are."""
 
@@ -149,15 +150,22 @@ def test_probes_need_nothing_but_python_3_9_and_its_library(path: Path) -> None:
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             beside = name.startswith(WITH_THEM) or (name in OF_THE_CONTROLLER and path.name in CONTROLLER)
-            assert beside or name.startswith("validation.probes") or name.split(".")[0] in sys.stdlib_module_names, name
+            assert (
+                beside
+                or re.match(r"validation\.(probes|measures\.\w+(\.\w+_probe)?$)", name)
+                or name.split(".")[0] in sys.stdlib_module_names
+            ), name
 
 
-def test_the_digest_changes_with_any_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for source in SOURCES:
-        shutil.copy(source, tmp_path)
-    monkeypatch.setattr(entry, "__file__", str(tmp_path / "__main__.py"))
+@pytest.mark.parametrize("changed", ["probes/tool.py", "measures/node/facts_probe.py", "nvml/__init__.py"])
+def test_the_digest_changes_with_any_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: str) -> None:
+    for source in entry.sources():
+        copy = tmp_path / source.relative_to(ROOT / "validation")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+    monkeypatch.setattr(entry, "__file__", str(tmp_path / "probes/__main__.py"))
     before = entry.digest()
-    (tmp_path / "facts.py").write_text((tmp_path / "facts.py").read_text() + "\n")
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "\n")
     assert entry.digest() != before
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from validation.parsers import ParseError
 
 from tests.support.rdma_documents import CASES, EXPECTED, HARDWARE, WRITE, doc, end, said
 from validation.kinds import parse
+from validation.kinds.parsing import ParseError
 from validation.measures.rdma import tools_output
 
 PACKETS = 16  # of a message of 64 KiB at an RDMA MTU of 4096

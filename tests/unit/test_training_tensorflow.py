@@ -20,9 +20,9 @@ from toolkit.cli import cli
 from validation.judging.accepted import AcceptedRate, AcceptedRates
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
+from validation.kinds.trained import config_of, words_of
 from validation.measures.training import training_short_probe
 from validation.measures.training.facts import TrainingFacts
-from validation.measures.training.kinds import config_of, words_of
 from validation.model import Measurement, Plan
 from validation.plan.suites import PlanError
 from validation.probes import train_parts, train_tf

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from validation.kinds.record import names
-from validation.measures.training.kinds import config_of
+from validation.kinds.trained import config_of
 from validation.model import Measurement
 from validation.model.base import Model
 

@@ -11,7 +11,6 @@ from validation.analysis.stats import Summary
 from validation.judging.accepted import AcceptedRates
 from validation.judging.denial import last_results
 from validation.judging.shelf import Shelf
-from validation.measures.training.facts import TrainingFacts
 from validation.model import (
     Bound,
     Judgement,
@@ -24,6 +23,7 @@ from validation.model import (
     Topology,
     VerdictName,
 )
+from validation.model.facts import Facts
 from validation.model.node_facts import NodeFacts
 from validation.model.result import F
 from validation.rules.criterion import Criterion
@@ -238,11 +238,11 @@ def unusable(
     for id_ in ids:
         found = case.usable(id_)
         if found is not None:
-            facts = found.facts_of(TrainingFacts)
-            if facts is None or not facts.out_of_memory:
+            none = found.facts.why_no_figure() if isinstance(found.facts, Facts) else ""
+            if not none:
                 continue
             smaller = _smaller(case, id_)
-            why = f"{id_}: {facts.out_of_memory}" + (f"; {smaller} did" if smaller else "")
+            why = f"{id_}: {none}" + (f"; {smaller} did" if smaller else "")
             if smaller:
                 return judgement(criterion, about, "not-applicable", "not-applicable", why, ids, bound=bound)
             return judgement(criterion, about, "not-measured", "missing-metric", why, ids, bound=bound)

@@ -1,6 +1,6 @@
 """How criteria are judged: every method by its name. Criteria are held against these names when they are loaded.
 
-A method stands beside what it judges, under `@method`, and is found there; what any measurement may use is in this room.
+A method stands beside what it judges, under `@method`, and is found there; those of any measurement are in this room.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 
-from validation.measures.training.facts import TrainingFacts
 from validation.model import Measurement, Result, Subject
 from validation.model.alike import Things
+from validation.model.facts import Facts
 from validation.run.columns import Columns, Stored, packed
 
 _ODD = 2**32 - 1
@@ -31,7 +31,7 @@ class Shelf:
             result = mine[0]
             if len(mine) != 1 or result.status != "ok" or result.error:
                 continue
-            if result.facts_of(TrainingFacts) is not None:
+            if isinstance(result.facts, Facts) and result.facts.no_figure:
                 continue
             stored = result.stored if isinstance(result, Stored) else None
             if stored is None:

@@ -14,7 +14,7 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
 from validation.judging.methods import method
 from validation.kinds.record import names
-from validation.measures.training.kinds import words_of
+from validation.kinds.trained import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.model.alike import Alike, Passed, within
 from validation.rules.bounds import CEILING_SLACK

@@ -1,14 +1,14 @@
 """One record for each kind of measurement. Everything that differs from kind to kind stands in it.
 
-Every module of this folder that has `KINDS` adds its records; nothing else lists them.
+Every module of the measurements that has `KINDS` adds its records; nothing else lists them.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterator, Mapping
 
+from validation.base import discovery
 from validation.base.errors import RunError
 from validation.kinds.parsing import ParseError, fit, place
 from validation.kinds.record import FIRST, Kind
@@ -22,12 +22,33 @@ PROBE_PYTHON = "/opt/elastic-ai/acceptance/bin/python"
 """The interpreter that has the probes on a node; role acceptance installs it."""
 
 
-def _all() -> dict[str, Kind]:
-    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
-    return {kind.name: kind for module in modules for kind in getattr(module, "KINDS", ())}
+class _Kinds(Mapping[str, Kind]):
+    """All records, by their names. The measurements are imported when the first is asked for."""
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Kind]:
+        found = [
+            kind for module in discovery.modules() for kind in getattr(module, "KINDS", ()) if isinstance(kind, Kind)
+        ]
+        names = [kind.name for kind in found]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"two kinds of measurement have one name: {', '.join(sorted(twice))}")
+        return {kind.name: kind for kind in sorted(found, key=lambda kind: kind.name)}
+
+    def __getitem__(self, name: str) -> Kind:
+        """The record of that name; KeyError."""
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in their order."""
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
 
 
-KINDS = _all()
+KINDS = _Kinds()
 
 
 def title(kind: str) -> str:

@@ -30,6 +30,12 @@ class Facts(Model):
     """Base of all forms of facts. A class with a default for `type` is known by it from there on."""
 
     known: ClassVar[dict[str, type[Facts]]] = {}
+    no_figure: ClassVar[bool] = False
+    """Whether what is found out can be that there is no figure, and why (`why_no_figure`)."""
+
+    def why_no_figure(self) -> str:
+        """Why a sound result has no figure, in words; "" where it has."""
+        return ""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from validation.kinds import KINDS
 from validation.kinds.record import OnEach
 from validation.model import Measurement, Node
-from validation.plan.request import Part, Request
+from validation.plan.request import Part, Request, Suite
 
 
 def plan(request: Request) -> Part:
@@ -39,3 +39,6 @@ def _one(name: str, on_each: OnEach, node: Node, criteria: tuple[str, ...], requ
         estimated_s=estimated_s,
         timeout_s=10 * on_each.estimated_s + 60,
     )
+
+
+SUITE = Suite("compute", 40, plan)

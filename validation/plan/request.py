@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import overload
@@ -163,3 +163,20 @@ def _paired(nodes: Same[Node], hypervisors: bool, what: str) -> Pairing:
 def pair_id(kind: str, source: Endpoint, destination: Endpoint) -> str:
     """`tcp-bandwidth.gpu1-fab0.gpu2-fab0`."""
     return f"{kind}.{source.node}-{source.port}.{destination.node}-{destination.port}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite, as the module that plans it brings it: `SUITE` there, found by walking the measurements.
+
+    `place`: suites are planned in the order of these. `numbers` and `words`: options that it takes, each with what it
+    is. `most`: the most of an option, and what that is in words. `closing`: rounds after all those of the others.
+    """
+
+    name: str
+    place: int
+    plan: Callable[[Request], Part]
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
+    most: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    closing: Callable[[Request], list[list[Measurement]]] | None = None

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from validation.measures.asbuilt import plan as asbuilt_plan
-from validation.measures.compute import burn_in_plan
-from validation.measures.fabric import plan as fabric_plan
-from validation.measures.node import plan as node_plan
-from validation.measures.pool import plan as pool_plan
-from validation.measures.remoting import plan as remoting_plan
-from validation.measures.training import long_plan
-from validation.measures.training import plan as training_plan
+from validation.base import discovery
 from validation.model import Coverage, LeftOut, Measurement, Plan, Scalar, Topology
-from validation.plan import each_node, training_choice
-from validation.plan.request import Part, PlanError, Request
+from validation.plan import each_node
+from validation.plan.request import Part, PlanError, Request, Suite
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 
@@ -24,27 +18,40 @@ __all__ = [
     "DEFAULT",
     "SUITES",
     "UNASKED",
-    "WORDS",
     "Part",
     "PlanError",
     "Planned",
     "Request",
-    "SuiteFunc",
     "make_plan",
+    "numbers",
     "plan_rounds",
+    "words",
 ]
 
-SuiteFunc = Callable[[Request], Part]
-SUITES: dict[str, SuiteFunc] = {
-    "preflight": node_plan.plan,
-    "as-built": asbuilt_plan.plan,
-    "transport": fabric_plan.plan,
-    "compute": each_node.plan,
-    "burn-in": burn_in_plan.plan,
-    "training": training_plan.plan,
-    "remoting": remoting_plan.plan,
-    "operations": pool_plan.plan,
-}
+
+class _Suites(Mapping[str, Suite]):
+    """All suites, in the order in which they are planned. The measurements are imported when the first is asked for."""
+
+    @functools.cached_property
+    def _all(self) -> dict[str, Suite]:
+        modules = (each_node, *discovery.modules())
+        found = [module.SUITE for module in modules if isinstance(getattr(module, "SUITE", None), Suite)]
+        return {suite.name: suite for suite in sorted(found, key=lambda suite: suite.place)}
+
+    def __getitem__(self, name: str) -> Suite:
+        """The suite of that name; KeyError."""
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in their order."""
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._all)
+
+
+SUITES = _Suites()
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
 #: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
@@ -53,25 +60,22 @@ UNASKED = ("preflight", "transport", "compute")
 ALONE = (*UNASKED, "burn-in", "training", "remoting")
 """What it can do."""
 
-OPTIONS: dict[str, str] = {
-    "seconds": "measured seconds of each TCP bandwidth measurement",
-    "latency_seconds": "seconds of each TCP latency measurement",
-    "warmup": "warm-up steps of a training measurement",
-    "steps": "measured steps of a training measurement",
-    "batch": "images per rank and step",
-    "minutes": "minutes of the burn-in's load",
-    **long_plan.NUMBERS,
-    "quick": "1: what each node does by itself, at its shortest",
-    "anyway": "1: measures GPUs that somebody works on, too",
-}
-
-
 WITHOUT = "without"
-WORDS: dict[str, str] = {
-    WITHOUT: "criteria that are not measured in this run, with commas between them",
-    **training_choice.OPTIONS,
-    **long_plan.WORDS,
-}
+
+
+def numbers() -> dict[str, str]:
+    """Options that are whole numbers, each with what it is."""
+    return {
+        **{key: words for suite in SUITES.values() for key, words in suite.numbers.items()},
+        "quick": "1: what each node does by itself, at its shortest",
+        "anyway": "1: measures GPUs that somebody works on, too",
+    }
+
+
+def words() -> dict[str, str]:
+    """Options that are words, each with what it is."""
+    without = {WITHOUT: "criteria that are not measured in this run, with commas between them"}
+    return without | {key: about for suite in SUITES.values() for key, about in suite.words.items()}
 
 
 @dataclass(frozen=True)
@@ -92,8 +96,8 @@ def make_plan(
     suites: Sequence[str],
     options: Mapping[str, Scalar] | None = None,
 ) -> Plan:
-    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS` and of `WORDS`;
-    None values are ignored.
+    """Everything that is going to be measured, in rounds. `options` holds keys of `numbers()` and of
+    `words()`; None values are ignored.
 
     PlanError where a suite or option is unknown, or where a selected suite would measure nothing: a run of zero
     measurements cannot exist.
@@ -126,18 +130,20 @@ def plan_rounds(
         if suite not in SUITES:
             raise PlanError(f"unknown suite {suite!r}; choose from {', '.join(SUITES)}")
     given = {k: v for k, v in (options or {}).items() if v is not None}
-    words = {key: value for key, value in given.items() if key in WORDS and isinstance(value, str)}
+    counted, named = numbers(), words()
+    most = {key: limit for one in SUITES.values() for key, limit in one.most.items()}
+    texts = {key: value for key, value in given.items() if key in named and isinstance(value, str)}
     for key, value in given.items():
-        if key in words:
+        if key in texts:
             continue
-        if key not in OPTIONS:
-            raise PlanError(f"unknown option {key!r}; known: {', '.join((*OPTIONS, *WORDS))}")
+        if key not in counted:
+            raise PlanError(f"unknown option {key!r}; known: {', '.join((*counted, *named))}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
-        if key == "minutes" and value > burn_in_plan.MOST_MINUTES:
-            raise PlanError(f"option minutes: {value} is more than {burn_in_plan.MOST_MINUTES}, a week")
-    without = tuple(filter(None, words.pop(WITHOUT, "").split(",")))
-    if words and "training" not in suites:
+            raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({counted[key]})")
+        if key in most and value > most[key][0]:
+            raise PlanError(f"option {key}: {value} is more than {most[key][0]}, {most[key][1]}")
+    without = tuple(filter(None, texts.pop(WITHOUT, "").split(",")))
+    if texts and "training" not in suites:
         raise PlanError(
             "networks, batches, GPUs and number formats are chosen for suite training; add --suite training"
         )
@@ -153,18 +159,19 @@ def plan_rounds(
             if c.id not in without and c.no_probe is None and (c.applies is None or c.applies.to(fabric))
         ),
         options={k: int(v) for k, v in given.items() if isinstance(v, int)},
-        words=words,
+        words=texts,
     )
     chosen = [s for s in SUITES if s in suites]  # preflight first, whatever the order asked for
-    parts = [(suite, SUITES[suite](request)) for suite in chosen]
+    parts = [(suite, SUITES[suite].plan(request)) for suite in chosen]
     some = any(part.rounds for _, part in parts)
     for suite, part in parts:
         if not part.rounds and not (some and part.excused):
             why = "; ".join(left.why for left in part.left_out) or "no criterion of it applies to this fabric"
             raise PlanError(f"suite {suite} would measure nothing: {why}; correct that or leave the suite out")
     rounds = [r for _, part in parts for r in part.rounds]
-    if "preflight" in chosen and len(chosen) > 1:
-        rounds += node_plan.closing(request)
+    for suite in chosen if len(chosen) > 1 else ():
+        closing = SUITES[suite].closing
+        rounds += closing(request) if closing is not None else []
     return Planned(
         suites=tuple(chosen),
         rounds=tuple(rounds),

@@ -11,7 +11,11 @@ What the parsers find in the `stdout` and `facts` of each, its module says.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, TypedDict
+
+PROGRAM_FOLDER = Path(__file__).resolve().parent
+"""Where programs stand that probes start by their path."""
 
 
 class ProbeDoc(TypedDict):

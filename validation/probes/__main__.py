@@ -5,8 +5,8 @@ PARAMETERS is one JSON object; its keys are the fields of the probe's `Asked`. B
     python -m validation.probes facts '{"interfaces": ["fab0"]}'
     python -m validation.probes path-mtu '{"source": "10.0.0.1", "destination": "10.0.0.2", "mtu": 9000}'
 
-The probe of a kind of measurement is the module of its name, with _ for -. The controller adds --controlled (it holds
-stdin, and its end of file stops everything) and, where two ends must start together, --hold-s.
+The probe of a kind of measurement is validation/measures/FAMILY/NAME_probe.py, with _ for -. The controller adds
+--controlled (it holds stdin, and its end of file stops everything) and, where two ends must start together, --hold-s.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validation.nvml import binding
 from validation.probes import asked
 from validation.probes.affinity import take_all
 from validation.probes.supervise import supervise
@@ -30,15 +29,17 @@ from validation.probes.tool import on_term_stop_the_tool, search_sbin
 ANCHOR = "anchor"
 
 
-def digest() -> str:
-    """SHA-256 over the sources of the probes and of what asks NVML for them, without NVIDIA's file there.
+def sources() -> list[Path]:
+    """All that runs on nodes: the probes, what they share, and what they ask NVML by."""
+    here = Path(__file__).resolve().parent
+    beside = [here.with_name("measures").glob("*/*_probe.py"), here.with_name("nvml").glob("*.py")]
+    return [*sorted(here.glob("*.py")), *(path for folder in beside for path in sorted(folder))]
 
-    It tells whether a node carries the probes that the controller expects.
-    """
+
+def digest() -> str:
+    """SHA-256 over the sources; it tells whether a node carries the probes that the controller expects."""
     total = hashlib.sha256()
-    here = Path(__file__).parent
-    nvml = [path for path in here.with_name("nvml").glob("*.py") if path.name != binding.FILE]
-    for path in [*sorted(here.glob("*.py")), *sorted(nvml)]:
+    for path in sources():
         total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()
 
@@ -56,13 +57,10 @@ def find(name: str) -> Any:
 
     No other probe is imported: one should start fast.
     """
-    module = f"validation.probes.{name.replace('-', '_')}"
-    try:
-        found = importlib.import_module(module) if re.fullmatch(r"[a-z]+(-[a-z]+)*", name) else None
-    except ModuleNotFoundError as fault:
-        if fault.name != module:
-            raise
-        found = None
+    file = f"{name.replace('-', '_')}_probe.py"
+    there = sorted(Path(__file__).resolve().parent.with_name("measures").glob(f"*/{file}"))
+    known = re.fullmatch(r"[a-z]+(-[a-z]+)*", name) and len(there) == 1
+    found = importlib.import_module(f"validation.measures.{there[0].parent.name}.{there[0].stem}") if known else None
     if found is None or not hasattr(found, "Asked"):
         raise ValueError(f"unknown probe {name!r}")
     return found
@@ -73,7 +71,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m validation.probes",
         description="Run one acceptance probe.",
-        epilog="The parameters of a probe are described in its module: validation/probes/NAME.py, class Asked.",
+        epilog="The parameters of a probe are described in validation/measures/FAMILY/NAME_probe.py, class Asked.",
     )
     parser.add_argument("--controlled", action="store_true", help="stop when stdin ends: the controller holds it")
     parser.add_argument("--hold-s", type=float, default=0.0, help="wait that long for a line on stdin before starting")

@@ -16,7 +16,7 @@ CONTROL = 6  # of the control register in the capability
 
 
 def control(config: bytes) -> dict[str, Any] | None:
-    """A port's configuration space as validation.facts.Acs; None where not all of it was shown."""
+    """A port's configuration space as Acs; None where not all of it was shown."""
     if len(config) < END:
         return None
     place, seen = EXTENDED, set()

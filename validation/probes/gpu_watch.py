@@ -69,7 +69,7 @@ class Seen:
             self.reasons[name] += 1
 
     def document(self) -> dict[str, Any]:
-        """As JSON has it: validation.facts.GpuWatch, `reasons` as the share of the looks and `reason_s` in seconds."""
+        """As JSON has it: GpuWatch, `reasons` as the share of the looks and `reason_s` in seconds."""
         found: dict[str, Any] = {
             "address": self.address, "uuid": self.uuid, "samples": self.samples, "seconds": round(self.seconds, 2),
             "said": self.said, **self.limits,

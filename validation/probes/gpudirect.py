@@ -25,7 +25,7 @@ def config(root: Path = ROOT, release: str = "") -> str:
 
 
 def collect(root: Path = ROOT, release: str = "") -> dict[str, Any]:
-    """As validation.facts.Gpudirect. An option that is not mentioned is off, as the kernel's own scripts have it."""
+    """As Gpudirect. An option that is not mentioned is off, as the kernel's own scripts have it."""
     lines = config(root, release).splitlines()
     built = {key: f"{option}=y" in lines if lines else None for key, option in OPTIONS.items()}
     return {"peermem": next((name for name in PEERMEM if (root / "sys/module" / name).is_dir()), ""), **built}

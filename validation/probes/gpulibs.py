@@ -62,13 +62,13 @@ def load(name: str) -> dict[str, Any]:
 
 
 def module(text: str) -> dict[str, Any] | None:
-    """The driver's kernel module that is loaded, as validation.facts.DriverModule, from /proc/driver/nvidia/version."""
+    """The driver's kernel module that is loaded, as DriverModule, from /proc/driver/nvidia/version."""
     found = re.search(r"^NVRM version:.*?(\d{3,}\.[\d.]*\d)\b", text, re.MULTILINE)
     return {"version": found[1], "open": "Open Kernel Module" in text} if found else None
 
 
 def collect(where: list[Path]) -> dict[str, Any]:
-    """As validation.facts.DriverLibraries."""
+    """As DriverLibraries."""
     there = files(where)
     names = {Path(one["path"]).name.partition(".so")[0] for one in there}
     wanted = [name for name in LOADED if name in NEEDED or name.partition(".so")[0] in names]

@@ -64,7 +64,7 @@ def component(installed: dict[str, str], patterns: Sequence[str]) -> str:
 
 
 def drift(record: dict[str, Any], installed: dict[str, str]) -> list[dict[str, str]]:
-    """What provisioning pinned and the node no longer has in that version, as validation.facts.Drift."""
+    """What provisioning pinned and the node no longer has in that version, as Drift."""
     pinned = record.get("pinned", {})
     return [
         {"package": name, "found": installed.get(name, ""), "provisioned": str(version)}

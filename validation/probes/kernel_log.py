@@ -59,7 +59,7 @@ def address_of(text: str) -> str:
 
 
 def xid(at_us: int, message: str) -> dict[str, Any] | None:
-    """A line as validation.facts.XidLine; None where it is none of these."""
+    """A line as XidLine; None where it is none of these."""
     found, code, address = XID.search(message), None, ""
     if found is not None:
         kind, code, address = "sxid" if found["switch"] else "xid", int(found["code"]), address_of(found["address"])
@@ -156,7 +156,7 @@ def _text(message: object) -> str:
 
 
 def collect(path: str = KMSG, journal: bool = True) -> dict[str, Any]:
-    """The log as validation.facts.KernelLog."""
+    """The log as KernelLog."""
     why, lines = "", []
     try:
         lines = read_kmsg(path)

@@ -33,7 +33,7 @@ def session() -> tuple[str, str]:
 
 
 def collect(root: Path = Path("/")) -> dict[str, Any]:
-    """All of it, as validation.facts.LibraryEnv."""
+    """All of it, as LibraryEnv."""
     found: list[dict[str, str]] = []
     unread: list[str] = []
     for name in FILES:

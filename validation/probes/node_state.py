@@ -179,7 +179,7 @@ def busy(root: Path, windows: int = WINDOWS, window_s: float = WINDOW_S) -> dict
 
 
 def collect(root: Path = Path("/")) -> dict[str, Any]:
-    """All of it, as validation.facts.NodeState."""
+    """All of it, as NodeState."""
     found: dict[str, Any] = {}
     unread = []
     parts = (

@@ -50,7 +50,7 @@ PEERS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
 
 
 def links(gpu: Gpu) -> list[dict[str, Any]]:
-    """NVLinks of a GPU as validation.facts.NvLink; none of a GPU that has no NVLink."""
+    """NVLinks of a GPU as NvLink; none of a GPU that has no NVLink."""
     found = []
     for number in range(LINKS):
         code, state = gpu.asked("NvLinkState", number)
@@ -83,7 +83,7 @@ def rate(gpu: Gpu, link: int) -> int | None:
 
 
 def fabric(gpu: Gpu) -> dict[str, Any] | None:
-    """A GPU's place in the NVLink fabric as validation.facts.NvFabric; None where the driver does not say."""
+    """A GPU's place in the NVLink fabric as NvFabric; None where the driver does not say."""
     known = gpu.nvml.binding
     info = known.c_nvmlGpuFabricInfo_v2_t()
     code, _ = gpu.asked("GpuFabricInfoV", ctypes.byref(info))
@@ -112,7 +112,7 @@ def fabric(gpu: Gpu) -> dict[str, Any] | None:
 
 
 def collect(name: str = LIBRARY) -> dict[str, Any]:
-    """`gpus` of this node as validation.facts.NvGpu, and `driver`; NvmlError where NVML cannot say."""
+    """`gpus` of this node as NvGpu, and `driver`; NvmlError where NVML cannot say."""
     with Nvml(name) as nvml:
         if not hasattr(nvml.library, "nvmlDeviceGetNvLinkState"):
             raise NvmlError(f"{name} knows no NVLink")

@@ -52,7 +52,7 @@ def _end(function: Path) -> dict[str, Any]:
 
 
 def describe(function: Path) -> dict[str, Any]:
-    """A PCI function as validation.facts.PciCard: its link, the ports above it, its NUMA node.
+    """A PCI function as PciCard: its link, the ports above it, its NUMA node.
 
     The path of a function in sysfs is its way up: `pci0000:16/0000:16:00.0/...` begins with the bridge of the host and
     its root port.

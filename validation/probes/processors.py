@@ -35,7 +35,7 @@ CORES = {
 
 
 def collect(sysfs: Path = SYSFS, proc: Path = PROC) -> dict[str, Any]:
-    """`cpu_model`, `cpu_sockets`, `cpu_cores` and `memory_gib` as in validation.facts.NodeFacts; None: not known."""
+    """`cpu_model`, `cpu_sockets`, `cpu_cores` and `memory_gib` as in NodeFacts; None: not known."""
     topologies = sorted((sysfs / "devices/system/cpu").glob("cpu[0-9]*/topology"))
     sockets = {read(each / "physical_package_id") for each in topologies} - {"", "-1"}
     # threads of a core name each other here, so that each core stands there once
@@ -72,7 +72,7 @@ def _numbers(sysfs: Path) -> list[int]:
 
 
 def numa_nodes(sysfs: Path = SYSFS) -> list[dict[str, Any]]:
-    """NUMA nodes of the host as validation.facts.NumaNode, those without processors among them."""
+    """NUMA nodes of the host as NumaNode, those without processors among them."""
     folder = sysfs / "devices/system/node"
     found = []
     for number in _numbers(sysfs):

@@ -148,7 +148,7 @@ def tuned(root: Path) -> dict[str, Any]:
 
 
 def collect(root: Path = Path("/")) -> dict[str, Any]:
-    """All of it, as validation.facts.Tuning."""
+    """All of it, as Tuning."""
     found: dict[str, Any] = {"governors": [], "machine": platform.machine(), "irqbalance": _active("irqbalance")}
     unread = []
     parts = (governors, idle, tuned, lambda at: {"sysctls": sysctls(at)}, lambda at: {"services": services(at)})

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from validation.analysis.scaling import efficiency
 from validation.kinds.record import names
+from validation.kinds.trained import config_of, words_of
 from validation.measures.training.facts import Layout, TurnsFacts
-from validation.measures.training.kinds import config_of, words_of
 from validation.model import Measurement, VerdictDoc
 from validation.report import published
 from validation.report.documents import RunDocuments

@@ -180,8 +180,8 @@ def _rdma_bandwidth(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
 def _rdma_latency(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
     """Upper limits in us: of writes and sends half of the round trip, of reads the whole, as perftest has it.
 
-    Where nothing is published the limit is a share of the TCP round trip's; measures/rdma/judge.py adds what the fabric's own
-    pairs say.
+    Where nothing is published the limit is a share of the TCP round trip's; the judge of RDMA adds what this fabric's
+    own pairs say.
     """
     for key, words in (("rdma_write_latency", "write and send"), ("rdma_read_latency", "read")):
         limit: RdmaLatency | None = getattr(fabric, key)

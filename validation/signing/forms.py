@@ -15,7 +15,7 @@ from typing import Any
 from validation.model import Node, RunInfo, Topology
 from validation.model.base import Model
 from validation.model.load import ConfigError, load_json, read_source
-from validation.plan.suites import OPTIONS, WORDS
+from validation.plan.suites import numbers, words
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import Customer, customer_of
@@ -60,7 +60,7 @@ def _own_words(info: RunInfo) -> Iterator[str]:
         yield f"{RUN}: replaced: is not what the toolkit says of rules that were replaced"
     if info.command[:1] != ("toolkit",):
         yield f"{RUN}: command: is none of the toolkit's"
-    odd = sorted({*info.options} - {*OPTIONS, *WORDS})
+    odd = sorted({*info.options} - {*numbers(), *words()})
     if odd:
         yield f"{RUN}: options: no option of the toolkit: {', '.join(odd[:_MOST])}"
     if not set(info.origins) <= {FABRIC, PROFILE}:

@@ -19,7 +19,7 @@ from validation.probes import ProbeDoc
 from validation.probes.controller import inventory, run_here
 from validation.probes.tool import Ran, document, last_line
 
-CHECKS = Path(__file__).resolve().parents[1] / "asbuilt"
+CHECKS = Path(__file__).resolve().parents[2] / "asbuilt"
 RAN = (0, 1)
 """pytest's exit codes after which its report is whole: all passed, some failed."""
 

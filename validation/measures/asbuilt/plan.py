@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.asbuilt.checks import checks_of
 from validation.model import Measurement, Node
-from validation.plan.request import Part, Request
+from validation.plan.request import Part, Request, Suite
 
 AT_A_TIME = 8
 """Nodes that are checked at the same time: each takes a process of the controller. Project default."""
@@ -55,3 +55,6 @@ def checks(node: Node, criteria: tuple[str, ...]) -> Measurement:
         estimated_s=round(CHECK_S * len(names), 1),
         timeout_s=60.0 + 20 * CHECK_S * len(names),
     )
+
+
+SUITE = Suite("as-built", 20, plan)

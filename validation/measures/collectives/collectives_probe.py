@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import posixpath
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from validation.measures.training.training_short_probe import (
@@ -30,11 +29,11 @@ from validation.measures.training.training_short_probe import (
     parts_of,
 )
 from validation.measures.training.training_short_probe import Asked as Training
-from validation.probes import ProbeDoc
+from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.collectives_rank import OPS
 from validation.probes.tool import Ran, document, group, run_tool
 
-RANK = Path(__file__).with_name("collectives_rank.py")
+RANK = PROGRAM_FOLDER / "collectives_rank.py"
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",
     "all_gather": "all_gather_perf",

@@ -37,7 +37,7 @@ INSIDE = 16  # copies inside a GPU: what loads its memory; even, so that it is w
 READY_S = 40.0  # in which a process has taken its GPU
 LATE_S = 30.0  # after the time that was asked for, a process that has not ended is killed: before the whole probe is
 BUFFERS = 4  # of a process's host memory, each as large as a copy
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Device = dict[str, Any]
 
 

@@ -9,7 +9,7 @@ import ipaddress
 
 from validation.measures.compute.burn_in_kinds import OWN_S, asked
 from validation.model import Endpoint, Measurement, Node, Param, Topology
-from validation.plan.request import Part, Request, on_one_host, pair_id
+from validation.plan.request import Part, Request, Suite, on_one_host, pair_id
 
 MINUTES = 15
 """Unless another number is asked for: heat has settled by then (Azure's thermal test takes as long)."""
@@ -113,3 +113,12 @@ def ring(topology: Topology) -> list[tuple[Endpoint, Endpoint]]:
             if target is not None:
                 found.append((source, target))
     return found
+
+
+SUITE = Suite(
+    "burn-in",
+    50,
+    plan,
+    numbers={"minutes": "minutes of the burn-in's load"},
+    most={"minutes": (MOST_MINUTES, "a week")},
+)

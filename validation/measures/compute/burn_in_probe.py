@@ -6,7 +6,7 @@ node has no GPU its processors work: by torch, else by the turns of exact_comput
 (gpu_watch.py), and what GPUs and kernel log say of errors is read before and after.
 
 `stdout`: rates of windows, comparisons and digests of each device, as JSON; `watch` and its course; `before` and
-`after` as validation.facts.GpuHealthFacts. A GPU that somebody works on is refused, unless `anyway`. Everything on a
+`after` as GpuHealthFacts. A GPU that somebody works on is refused, unless `anyway`. Everything on a
 GPU is a process's, and goes with it however it ends.
 """
 
@@ -17,7 +17,6 @@ import os
 import time
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from validation.base.counting import number_of
@@ -27,12 +26,12 @@ from validation.measures.gpu import gpu_health_probe
 from validation.measures.gpu.gpu_copies_probe import refusals
 from validation.measures.training.training_short_probe import in_container
 from validation.nvml import Nvml, NvmlError
-from validation.probes import ProbeDoc, json_text, kernel_log
+from validation.probes import PROGRAM_FOLDER, ProbeDoc, json_text, kernel_log
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_watch import Sampler
 from validation.probes.tool import Ran, Stopped, document, last_line, run_tool, stopped
 
-PROGRAM = Path(__file__).with_name("torch_burn.py")
+PROGRAM = PROGRAM_FOLDER / "torch_burn.py"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 Device = dict[str, Any]
 

@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 from validation.base.counting import number_of
 from validation.measures.training.training_short_probe import in_container
-from validation.probes import ProbeDoc, json_text, pcie
+from validation.probes import PROGRAM_FOLDER, ProbeDoc, json_text, pcie
 from validation.probes.gpu_host import HELD_BYTES, given, in_use
 from validation.probes.tool import Ran, document, last_line, run_tool
 
-PROGRAM = Path(__file__).with_name("torch_compute.py")
+PROGRAM = PROGRAM_FOLDER / "torch_compute.py"
 SYSFS = Path("/sys")
 
 

@@ -7,7 +7,7 @@ from validation.measures.fabric import switch_plan
 from validation.measures.gpu.kinds import TOOL_LIMIT_S, copies_asked, gpus_of, load_asked, tools_asked
 from validation.measures.rdma import plan as rdma_plan
 from validation.model import Endpoint, Measurement, Param
-from validation.plan.request import PORTS, Part, Request, pair_id, pair_rounds
+from validation.plan.request import PORTS, Part, Request, Suite, pair_id, pair_rounds
 
 BANDWIDTH_SECONDS, LAB_BANDWIDTH_SECONDS = 3, 2
 OMIT_SECONDS = 1  # slow start; iperf3 takes whole seconds
@@ -135,3 +135,14 @@ def _after_copies(request: Request, part: Part) -> None:
                 )
             )
         part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []
+
+
+SUITE = Suite(
+    "transport",
+    30,
+    plan,
+    numbers={
+        "seconds": "measured seconds of each TCP bandwidth measurement",
+        "latency_seconds": "seconds of each TCP latency measurement",
+    },
+)

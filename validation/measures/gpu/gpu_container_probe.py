@@ -79,7 +79,7 @@ def leave(name: str) -> bool:
 
 
 def collect(args: Asked) -> dict[str, Any]:
-    """As validation.facts.GpuContainerFacts."""
+    """As GpuContainerFacts."""
     toolkit = _say("nvidia-ctk", "--version").splitlines()
     found: dict[str, Any] = {
         "type": "gpu-container",

@@ -443,7 +443,7 @@ def bench(nvml: Nvml, asked: Asked) -> tuple[Bench, list[Gpu], list[str]]:
 
 
 def links() -> tuple[list[dict[str, Any]] | None, str]:
-    """NVLinks of the GPUs as validation.facts.NvGpu, or why nobody knows."""
+    """NVLinks of the GPUs as NvGpu, or why nobody knows."""
     try:
         return nvlinks.collect()["gpus"], ""
     except (NvmlError, AttributeError) as fault:  # a binding without one of the structures

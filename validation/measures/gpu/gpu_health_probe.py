@@ -2,7 +2,7 @@
 
 Read before and after the load of a run; what counts is judged by its growth.
 
-`stdout`: the facts as JSON. `facts`: as validation.facts.GpuHealthFacts. What a GPU does not say is null, never 0.
+`stdout`: the facts as JSON. `facts`: as GpuHealthFacts. What a GPU does not say is null, never 0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _retired(gpu: Gpu) -> int | None:
 
 
 def one(gpu: Gpu) -> dict[str, Any]:
-    """A GPU as validation.facts.GpuReading."""
+    """A GPU as GpuReading."""
     ecc, mig, rows, repairs = map(gpu.said, ("EccMode", "MigMode", "RemappedRows", "RepairStatus"))
     mode, set_mhz = gpu.said("ComputeMode"), gpu.said("ApplicationsClock", GRAPHICS)
     return {

@@ -15,7 +15,7 @@ _WHAT = "what a GPU was doing"
 
 
 def watch_of(report: Any, address: str) -> dict[str, Any] | None:
-    """Of the GPU at that PCI address, as validation.facts.GpuWatch has it; None where the probe does not tell."""
+    """Of the GPU at that PCI address, as GpuWatch has it; None where the probe does not tell."""
     if report is None:
         return None
     mine = [one for one in report["gpus"] if one["address"] == address]

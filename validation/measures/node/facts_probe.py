@@ -2,7 +2,7 @@
 
 A component that is not there is reported as "", never left out, so that the judge can tell "absent" from "not asked".
 
-`stdout`: the facts again as JSON. `facts`: as validation.facts.NodeFacts.
+`stdout`: the facts again as JSON. `facts`: as NodeFacts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import (
+    PROGRAM_FOLDER,
     ProbeDoc,
     gpudirect,
     gpulibs,
@@ -90,7 +91,7 @@ def operating_system(text: str) -> str:
 
 
 def fabric_port(name: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:
-    """A fabric port as validation.facts.FabricPort.
+    """A fabric port as FabricPort.
 
     Sysfs says -1, nothing, 0 or (older kernels) 2^32-1 of the speed of a port without a link or of a virtual one.
     """
@@ -158,10 +159,10 @@ def _said_by_training(text: str) -> dict[str, Any]:
 
 
 def nvlink(gpu_count: int) -> dict[str, Any]:
-    """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
+    """What NVML says, as in NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
     unless the devices are a lab's, for which there is no nvidia-smi.
     """
-    program = Path(__file__).with_name("nvlinks.py")  # not imported: the scan ships this module, and asks no NVML
+    program = PROGRAM_FOLDER / "nvlinks.py"  # not imported: the scan ships this module, and asks no NVML
     ran = run_tool([sys.executable, "-I", str(program)], timeout_s=TOOL_TIMEOUT_S)
     try:
         said = json_text.report(ran.stdout)
@@ -178,7 +179,7 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
 
 
 def driver_libraries() -> dict[str, Any] | None:
-    """The driver's libraries as validation.facts.DriverLibraries; None where nothing came of the question."""
+    """The driver's libraries as DriverLibraries; None where nothing came of the question."""
     ran = run_tool([sys.executable, "-I", gpulibs.__file__], timeout_s=TOOL_TIMEOUT_S)
     try:
         return json_text.report(ran.stdout)

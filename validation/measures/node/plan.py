@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.base.counting import number_of
 from validation.model import Endpoint, Found, Measurement, Node, Param
-from validation.plan.request import PORTS, Part, Request, pair_id, pair_rounds
+from validation.plan.request import PORTS, Part, Request, Suite, pair_id, pair_rounds
 
 
 def plan(request: Request) -> Part:
@@ -172,3 +172,6 @@ def _ib_fabric(request: Request, suffix: str = "") -> list[list[Measurement]]:
             )
         ]
     ]
+
+
+SUITE = Suite("preflight", 10, plan, closing=closing)

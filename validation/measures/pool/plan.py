@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model import Measurement
-from validation.plan.request import Part, Request
+from validation.plan.request import Part, Request, Suite
 
 LOOKS = {"utilisation": (7.0, 60.0), "pool-use": (30.0, 240.0)}
 """Kind -> how many days are looked back, and the time limit in seconds."""
@@ -34,3 +34,6 @@ def plan(request: Request) -> Part:
             ]
         )
     return part
+
+
+SUITE = Suite("operations", 80, plan)

@@ -3,7 +3,7 @@
 Read from sysfs and configfs; only the active MTU needs a tool (ibv_devinfo). `brief` reads state and counters alone:
 the second reading of a run, from which growth is told.
 
-`stdout`: ibv_devinfo's output, then the facts again as JSON. `facts`: as validation.facts.RdmaPortsFacts.
+`stdout`: ibv_devinfo's output, then the facts again as JSON. `facts`: as RdmaPortsFacts.
 """
 
 from __future__ import annotations

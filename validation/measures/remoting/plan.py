@@ -8,7 +8,7 @@ from __future__ import annotations
 from validation.measures.remoting import plan_here
 from validation.measures.remoting.remoting_scale_probe import prefixes
 from validation.model import Measurement, Node, Param
-from validation.plan.request import Part, Request
+from validation.plan.request import Part, Request, Suite
 
 #: Bytes of a copy, timed copies, copies of 4 bytes. Emulated devices are small, and their figures judge nothing.
 REAL = (64 << 20, 9, 200)
@@ -204,3 +204,6 @@ def _one(
         estimated_s=round(estimated, 1),
         timeout_s=round(5 * estimated + 240, 1),
     )
+
+
+SUITE = Suite("remoting", 70, plan)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.base.counting import number_of
-from validation.probes import ProbeDoc, remoting
+from validation.probes import PROGRAM_FOLDER, ProbeDoc, remoting
 from validation.probes.tool import Ran, document, last_line, run_tool
 
 PART = "1/4"
@@ -85,7 +85,7 @@ def native_end(ran: Ran, what: str) -> str:
 
 
 class Tenant:
-    """A lease of a part of a GPU, and attempts in it. `tried` holds them as validation.facts.Attempt."""
+    """A lease of a part of a GPU, and attempts in it. `tried` holds them as Attempt."""
 
     def __init__(self, lease: int, args: Asked) -> None:
         """The lease's number, and what the probe was told."""
@@ -185,7 +185,7 @@ class Tenant:
     def elsewhere(self, server: str) -> None:
         """Another machine of the pool, by a step of Slurm there."""
         host, _, port = server.rpartition(":")
-        program = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
+        program = (PROGRAM_FOLDER / "remoting_attempts.py").read_text(encoding="utf-8")
         step = ["srun", "--quiet", "-p", "all", "-w", self.args.elsewhere, "-n1", "--mem=50", "python3"]
         ran = run_tool([*step, "-c", program, "connect", host, port], TRY_S)
         found = remoting.answer(ran, f"no attempt from {self.args.elsewhere}")
@@ -195,7 +195,7 @@ class Tenant:
 
     def natively(self) -> None:
         """An ordinary user's program on the server itself: in the lease's own job, and in a job of his beside it."""
-        text = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
+        text = (PROGRAM_FOLDER / "remoting_attempts.py").read_text(encoding="utf-8")
         program, common = ["python3", "-c", text, "device"], ["--quiet", "-n1", "--chdir=/", "--mpi=none"]
         step = ["srun", *common, f"--jobid={self.lease}", "--overlap", "--mem=0"]
         job = ["srun", *common, "-p", "all", "-w", self.args.server, "--mem=50", "--time=2", "--oversubscribe"]

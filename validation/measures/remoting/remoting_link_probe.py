@@ -26,7 +26,7 @@ from validation.probes.gpu_host import HELD_BYTES, in_use
 from validation.probes.shaped_link import FAR, LOOPBACK, NEAR, Link, NoLink, child, join, new_network, relayed
 from validation.probes.tool import Ran, document, run_tool
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 START_S = 90.0  # a driver that is not kept loaded starts all GPUs of a node for its first program
 #: The program beside these probes, installed or not.
 TRAIN = (

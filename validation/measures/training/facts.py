@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
@@ -156,6 +156,7 @@ class TrainingFacts(Facts):
     torchrun, "" where a rank was started by neither.
     """
 
+    no_figure: ClassVar[bool] = True
     type: Literal["training"] = "training"
     world_size: Count
     hosts: tuple[str, ...]  # of each rank
@@ -190,6 +191,10 @@ class TrainingFacts(Facts):
     trace: TrainingTrace | None = None
     source: str = ""
     workers: Count = 0
+
+    def why_no_figure(self) -> str:
+        """The GPU's memory was too small."""
+        return self.out_of_memory or ""
 
 
 class Turn(Model):

@@ -17,7 +17,7 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, impossible, most_of, subject_of
 from validation.kinds.record import names
-from validation.measures.training.kinds import config_of
+from validation.kinds.trained import config_of
 from validation.measures.training.scaling import pooled
 from validation.model import Bound, Judgement, Measurement
 from validation.rules.criterion import Criterion

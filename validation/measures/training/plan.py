@@ -8,7 +8,7 @@ from validation.measures.collectives import plan as collectives_plan
 from validation.measures.training import long_plan, plan_here, tf_plan, turns_plan
 from validation.model import Measurement, Node
 from validation.plan import training_choice
-from validation.plan.request import Part, PlanError, Request, on_one_host, transport_of
+from validation.plan.request import Part, PlanError, Request, Suite, on_one_host, transport_of
 from validation.plan.training_choice import Config
 from validation.probes.train_networks import tells_hours
 
@@ -199,3 +199,17 @@ def _job(
         estimated_s=estimated,
         timeout_s=10 * estimated + 120,
     )
+
+
+SUITE = Suite(
+    "training",
+    60,
+    plan,
+    numbers={
+        "warmup": "warm-up steps of a training measurement",
+        "steps": "measured steps of a training measurement",
+        "batch": "images per rank and step",
+        **long_plan.NUMBERS,
+    },
+    words={**training_choice.OPTIONS, **long_plan.WORDS},
+)

@@ -12,7 +12,7 @@ from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of, samples_of, subject_of, where
 from validation.kinds.record import names
-from validation.measures.training.kinds import config_of
+from validation.kinds.trained import config_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.rules.criterion import Criterion
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from validation.measures.training.training_short_probe import (
@@ -25,11 +24,11 @@ from validation.measures.training.training_short_probe import (
     parts_of,
 )
 from validation.measures.training.training_short_probe import Asked as Training
-from validation.probes import ProbeDoc
+from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_trouble import trouble
 
-RANK = Path(__file__).with_name("tf_rank.py")
+RANK = PROGRAM_FOLDER / "tf_rank.py"
 NAMES = {
     "resnet50": "resnet50", "vgg16": "vgg16", "vgg19": "vgg19", "inception3": "inception3", "inception4": "inception4",
     "googlenet": "googlenet", "alexnet": "alexnet",

@@ -16,16 +16,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from validation.base.counting import number_of
 from validation.measures.training.training_short_probe import Asked as Job
 from validation.measures.training.training_short_probe import explained, launched, train, version, with_mpi
-from validation.probes import ProbeDoc
+from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.tool import Ran, document
 
-PROGRAM = Path(__file__).with_name("train_long.py")
+PROGRAM = PROGRAM_FOLDER / "train_long.py"
 
 
 @dataclass

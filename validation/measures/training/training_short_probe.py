@@ -24,19 +24,18 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from validation.base.counting import number_of
-from validation.probes import ProbeDoc
+from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_networks import SMALL
 from validation.probes.train_parts import MARK, mixed
 from validation.probes.train_trouble import trouble
 
-PROGRAM = Path(__file__).with_name("train_cnn.py")
-PROGRAM_TF = Path(__file__).with_name("train_tf.py")
-PARTS = Path(__file__).with_name("train_parts.py")
+PROGRAM = PROGRAM_FOLDER / "train_cnn.py"
+PROGRAM_TF = PROGRAM_FOLDER / "train_tf.py"
+PARTS = PROGRAM_FOLDER / "train_parts.py"
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 PYTHON = "/usr/bin/python3"
 TORCHRUN = "/etc/elastic-ai/training/torchrun.py"

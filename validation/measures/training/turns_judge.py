@@ -17,8 +17,8 @@ from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, impossible, most_of, where
 from validation.kinds.record import names
+from validation.kinds.trained import config_of, words_of
 from validation.measures.training.facts import Cores, Layout, Turn, TurnsFacts
-from validation.measures.training.kinds import config_of, words_of
 from validation.measures.training.training_short_probe import NO_MPIRUN
 from validation.measures.training.turns_parse import metric_of
 from validation.model import Bound, Judgement, Measurement, Subject
