@@ -18,6 +18,7 @@ LOOPBACK = "loopback"
 BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in ("report", "compare", "docs"))
 SMALL_SITE = "tests/integration/test_standin_small.py"
 ON_NODES = ("plugins/modules", "plugins/module_utils", "toolkit/lease", "validation/nvml", "validation/probes", "roles")
+PROBES = "validation/measures/*/*_probe.py"
 SHELL = ("bin/*", ".ci/run", "toolkit/lab/files/node-loop", "toolkit/lab/files/vm-build")
 LEAST = ("nice", "-n", "19")
 
@@ -44,6 +45,11 @@ class Check:
     when: When = When.FIRST
     before_lab: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
+
+
+def probes() -> list[str]:
+    """The probes of measurements, which run on nodes."""
+    return sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(PROBES))
 
 
 def marked() -> dict[str, list[str]]:
@@ -119,7 +125,7 @@ def linters() -> list[Check]:
         Check("changelog", ("tools/changelog.py", "--check")),
         Check("mypy", ("mypy",)),
         Check("documentation site", (sys.executable, "-m", "tools.docsite")),
-        Check("python 3.9 on nodes", ("vermin", "-t=3.9-", "--violations", "--no-tips", *ON_NODES)),
+        Check("python 3.9 on nodes", ("vermin", "-t=3.9-", "--violations", "--no-tips", *ON_NODES, *probes())),
         Check("ansible-lint", ("ansible-lint", "--offline"), When.BESIDE),
     ]
 
