@@ -28,9 +28,8 @@ START = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)
-import toolkit.commands.deploy as deploy
-import toolkit.commands.teardown as teardown
-deploy.ROOT = teardown.ROOT = Path(sys.argv.pop(1))
+from toolkit.deploy import carried_out
+carried_out.ROOT = Path(sys.argv.pop(1))
 from toolkit.cli import main
 main()
 """

@@ -385,12 +385,12 @@ def test_an_inventory_is_told_of_it_before(root: Path) -> None:
     put(root, "/proc/200/cmdline", "slurmstepd: [17.batch]")
     put(root, "/etc/docker/daemon.json", '{"a": 1}')
     put(root, "/usr/bin/ofed_info")
-    assert belongings.belongings(root) == [
-        "slurm: /etc/slurm/slurm.conf under ctl01",
-        "slurm: slurmd runs",
-        "jobs: 17 of Slurm",
-        "docker: /etc/docker/daemon.json",
-        "ofed: /usr/bin/ofed_info",
+    assert [(one["component"], one["what"]) for one in belongings.belongings(root)] == [
+        ("slurm", "/etc/slurm/slurm.conf under ctl01"),
+        ("slurm", "slurmd runs"),
+        ("jobs", "17 of Slurm"),
+        ("docker", "/etc/docker/daemon.json"),
+        ("ofed", "/usr/bin/ofed_info"),
     ]
     named = {*belongings.AGENTS.values(), *belongings.FILES.values()}
     assert named <= set(judge.COMPONENTS)

@@ -105,7 +105,7 @@ def test_each_node_gets_a_line_with_what_changed_what_failed_and_what_to_do_next
     watch.take(event("runner_on_failed", "gpu1", role="base", task="Install", res={"msg": "No space left\non device"}))
     watch.take(event("runner_on_unreachable", "gpu2", role="base", task="Install", res={"msg": "Connection refused"}))
     end = outcome.ending(job(limit="gpu1,gpu2"), ended(watch, failures={"gpu1": 1}, dark={"gpu2": 1}), 4, False)
-    assert end.lines == (
+    assert texts(end) == (
         "gpu1  FAILED at base: Install: No space left on device. Next: correct that, then: toolkit deploy -i /site "
         "--limit gpu1,gpu2",
         "gpu2  UNREACHABLE at base: Install: Connection refused. Next: see that it is on and that ssh reaches it, "
@@ -120,7 +120,7 @@ def test_an_ignored_and_a_rescued_failure_are_none() -> None:
     watch.take(event("runner_on_failed", "gpu1", task="Try", ignore_errors=True, res={"msg": "no"}))
     watch.take(event("runner_on_failed", "gpu2", task="Try", res={"msg": "no"}))
     end = outcome.ending(job(), ended(watch, ok={"gpu1": 1, "gpu2": 1}, rescued={"gpu2": 1}), 0, False)
-    assert (end.exit_code, end.lines) == (0, ("gpu1  ok: nothing changed", "gpu2  ok: nothing changed"))
+    assert (end.exit_code, texts(end)) == (0, ("gpu1  ok: nothing changed", "gpu2  ok: nothing changed"))
 
 
 def test_a_loops_failure_is_told_by_the_item_that_failed() -> None:
@@ -148,13 +148,29 @@ def test_a_message_is_one_line_of_bounded_length() -> None:
 def test_a_long_line_is_wrapped_for_a_terminal_and_its_command_is_whole() -> None:
     faults = "; ".join(f"fault {n}: fingerprint {'AB' * 20}; correct it by key {n}" for n in range(9))
     command = "toolkit deploy -i /a/very/long/name/of/an/inventory/of/a/site --limit gpu1,gpu2,gpu3,gpu4,gpu5,gpu6"
-    line = f"gpu1  FAILED at preflight: Assert: {faults}. Next: correct that, then: {command}"
-    parts = outcome.shown(line, 80)
+    line = outcome.EndLine(f"gpu1  FAILED at preflight: Assert: {faults}.", f"correct that, then: {command}", 6)
+    parts = line.folded(80)
     assert max(map(len, parts[:-1])) <= 80
     assert parts[-1] == f"      Next: correct that, then: {command}"
-    assert " ".join(part.strip() for part in parts) == line.replace("gpu1  ", "gpu1  ")
-    assert outcome.shown("gpu1  ok: nothing changed", 80) == ["gpu1  ok: nothing changed"]
-    assert outcome.shown(line, len(line)) == [line], "what is no terminal gets one line for each node"
+    assert " ".join(part.strip() for part in parts) == line.whole
+    assert outcome.EndLine("gpu1  ok: nothing changed").folded(80) == ["gpu1  ok: nothing changed"]
+    assert line.folded(len(line.whole)) == [line.whole], "what is no terminal gets one line for each node"
+
+
+def test_what_a_task_said_is_no_part_of_what_to_do_next() -> None:
+    """Its own "Next: ", and two blanks in it, neither break the line nor move it."""
+    watch = begun("gpu1")
+    words = f"the tool says. Next: reboot.  Then look.  {'it is late ' * 9}"
+    watch.take(event("runner_on_failed", "gpu1", role="base", task="Ask", res={"msg": words}))
+    (line,) = outcome.ending(job(), ended(watch, failures={"gpu1": 1}), 2, False).lines
+    parts = line.folded(80)
+    assert parts[-1] == "      Next: correct that, then: toolkit deploy -i /site"
+    assert [part[:6] for part in parts] == ["gpu1  ", *["      "] * (len(parts) - 1)]
+    assert sum("Next: " in part for part in parts) == 2
+
+
+def texts(end: outcome.Ending) -> tuple[str, ...]:
+    return tuple(line.whole for line in end.lines)
 
 
 def waits(watch: DeployWatch, host: str, *reasons: str) -> None:
@@ -168,7 +184,7 @@ def test_a_node_that_waits_for_a_reboot_is_not_ok() -> None:
     end = outcome.ending(
         job(limit="gpu1,gpu2", arguments=("-e", "a=b")), ended(watch, ok={"gpu1": 1, "gpu2": 1}), 0, False
     )
-    assert end.lines == (
+    assert texts(end) == (
         "gpu1  waits for a reboot: nvidia_driver: nouveau holds the GPUs; kernel: 6.8.0-60 is newer. Next: toolkit "
         "deploy -i /site --limit gpu1,gpu2 -- -e a=b -e reboot=if_needed   (nothing changed)",
         "gpu2  ok: nothing changed",
@@ -176,7 +192,7 @@ def test_a_node_that_waits_for_a_reboot_is_not_ok() -> None:
     assert end.exit_code == 3
     left = outcome.without(end, {"gpu9": ("memory is 8 GiB",)})
     assert left.exit_code == 3
-    assert left.lines[0].startswith("gpu1  waits")
+    assert texts(left)[0].startswith("gpu1  waits")
 
 
 def test_a_reboot_that_was_done_waits_no_more_and_one_asked_for_later_does() -> None:
@@ -187,7 +203,7 @@ def test_a_reboot_that_was_done_waits_no_more_and_one_asked_for_later_does() -> 
     waits(watch, "gpu1", "remoting_server: device files")
     end = outcome.ending(job(arguments=("-e", "reboot=if_needed")), watch, 0, False)
     assert end.exit_code == 3
-    assert "-- -e reboot=if_needed   (" in end.lines[0], "consent is not written twice"
+    assert "-- -e reboot=if_needed   (" in texts(end)[0], "consent is not written twice"
 
 
 def test_a_failure_counts_more_than_a_reboot_that_waits() -> None:
@@ -202,13 +218,14 @@ def test_a_check_says_what_it_would_change() -> None:
     watch = begun("gpu1", "head")
     watch.take(event("runner_on_ok", "gpu1", role="base", res={"changed": True}))
     end = outcome.ending(job(check=True), ended(watch, ok={"gpu1": 1}), 0, False)
-    assert end.lines == ("gpu1  ok: would change base 1", "head  ok: nothing to change")
+    assert texts(end) == ("gpu1  ok: would change base 1", "head  ok: nothing to change")
 
 
 def test_an_interrupt_is_130_with_what_was_done_and_none_when_it_came_after_the_end() -> None:
     watch = begun("gpu1")
     watch.take(event("runner_on_ok", "gpu1", role="base", res={"changed": True}))
-    assert outcome.ending(job(), watch, 1, True) == outcome.Ending(("gpu1  interrupted; changed base 1",), 130)
+    end = outcome.ending(job(), watch, 1, True)
+    assert (texts(end), end.exit_code) == (("gpu1  interrupted; changed base 1",), 130)
     assert outcome.ending(job(), ended(watch, ok={"gpu1": 1}), 0, True).exit_code == 0
 
 
@@ -252,7 +269,7 @@ def test_an_end_without_a_recap_is_no_success_and_tells_ansibles_reason() -> Non
         watch.take(line)
     end = outcome.ending(job(), watch, 250, False)
     assert (end.exit_code, end.error) == (2, "Unexpected Exception: no memory")
-    assert end.lines[0].startswith("gpu1  not finished")
+    assert texts(end)[0].startswith("gpu1  not finished")
 
 
 def test_the_time_left_is_the_last_runs_corrected_by_this_runs_pace() -> None:
@@ -426,15 +443,13 @@ def test_unfit_nodes_stand_in_one_table_with_all_findings_and_the_way_round_them
     refused(watch, "gpu10", "memory is 500 MiB", "not root")
     watch.take(event("runner_on_ok", "gpu1", role="preflight", res={"ansible_facts": {"preflight_reasons": []}}))
     end = outcome.ending(job(limit="gpu1,gpu10"), ended(watch, failures={"gpu10": 1}), 2, False)
-    assert end == outcome.Ending(
-        (
-            "gpu10  UNFIT: memory is 500 MiB",
-            "              not root",
-            "1 of 3 nodes is unfit, so nothing was changed on any. Next: correct that, or leave them out: "
-            "toolkit deploy -i /site --limit gpu1,gpu10 --skip-unfit",
-        ),
-        1,
+    assert texts(end) == (
+        "gpu10  UNFIT: memory is 500 MiB",
+        "              not root",
+        "1 of 3 nodes is unfit, so nothing was changed on any. Next: correct that, or leave them out: "
+        "toolkit deploy -i /site --limit gpu1,gpu10 --skip-unfit",
     )
+    assert (end.exit_code, end.error) == (1, "")
     assert not outcome.may_go_on(job(), watch)
     assert outcome.may_go_on(job(skip_unfit=True), watch)
 
@@ -444,7 +459,7 @@ def test_without_the_head_or_any_fit_node_nothing_goes_on() -> None:
         watch = begun(*nodes)
         refused(watch, "head", "not root", head="gpu1" in nodes)
         assert not outcome.may_go_on(job(skip_unfit=True), ended(watch, failures={"head": 1}))
-        assert "--skip-unfit" not in " ".join(outcome.ending(job(), watch, 2, False).lines)
+        assert "--skip-unfit" not in " ".join(texts(outcome.ending(job(), watch, 2, False)))
 
 
 def test_nodes_that_were_left_out_are_named_at_the_end_and_make_no_success() -> None:
@@ -454,7 +469,7 @@ def test_nodes_that_were_left_out_are_named_at_the_end_and_make_no_success() -> 
     good = outcome.ending(skipping, ended(begun("gpu1"), ok={"gpu1": 1}), 0, False)
     end = outcome.without(good, {"gpu2": ("not root", "no memory"), "gpu10": ("is off",)})
     assert end.exit_code == 3
-    assert end.lines == (
+    assert texts(end) == (
         "gpu1  ok: nothing changed",
         "gpu10  LEFT OUT: is off",
         "gpu2   LEFT OUT: not root; no memory",

@@ -157,10 +157,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 """Why -> `function: expression`."""
 
-STILL: tuple[str, ...] = (
-    "joinable: there.reason.startswith(OURS)",
-    "shown: words.partition('  ')",
-)
+STILL: tuple[str, ...] = ()
 """To be mended, each by a typed field."""
 
 

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support import site
 from tests.support.lease_texts import answer, node_text, slurm_job
@@ -12,9 +13,11 @@ from tests.support.signing_case import NEEDS_SSH, make_key
 from toolkit.errors import UsageFault
 from toolkit.lease.slurm_text import parse_nodes
 from toolkit.node import accept, checks, join, playbooks
+from toolkit.node.drain import DrainReason, read_drain
 from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept
+from validation.base.project import ROOT
 from validation.rules.catalogue import load_criteria
 from validation.verdict.addendum import facts_of, faults_of, figures_of
 
@@ -375,3 +378,17 @@ def test_the_addendum_is_signed_with_its_run(tmp_path):
     assert "signed by A. Example" in accept.signed(run, key, "A. Example, Example AG")
     assert "addendum.json" in (run / "MANIFEST.sha256").read_text()
     assert accept.conclude("add", run, before, node, peers) == found  # what is signed stands
+
+
+@pytest.mark.parametrize(
+    "drain", [DrainReason("add"), DrainReason("replace", "not accepted, runs/a: b"), DrainReason("remove")]
+)
+def test_why_a_node_is_drained_is_read_as_it_was_written(drain: DrainReason) -> None:
+    assert read_drain(drain.text) == drain
+
+
+def test_a_node_on_its_way_in_is_known_by_what_the_role_writes_and_others_drains_are_not() -> None:
+    role = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text(encoding="utf-8"))
+    assert read_drain(role["__slurm_joining_reason"]) == DrainReason("add", "not accepted yet")
+    for text in ("", "toolkit node", "toolkit node addled", "maintenance; toolkit node add", "Not responding"):
+        assert read_drain(text) is None

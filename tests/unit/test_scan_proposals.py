@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from toolkit.errors import UsageFault
 from toolkit.scan import difference, shipped, wanted, written
 from toolkit.scan.answer import Answer, parse
 from toolkit.scan.contact import Login
-from toolkit.scan.propose import Proposal, propose
+from toolkit.scan.propose import Problem, Proposal, propose
 from toolkit.scan.ranges import as_range
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
@@ -78,17 +79,21 @@ PROBLEMS: dict[str, tuple[list[Json], str]] = {
 def test_a_node_that_cannot_be_used_is_named_with_the_cure(case: str) -> None:
     answers, words = PROBLEMS[case]
     problems = proposed(*answers).problems
-    assert any(re.search(words, why) for _, why in problems), problems
+    assert any(re.search(words, one.why) for one in problems), problems
 
 
 def test_a_list_that_names_a_node_otherwise_is_told_with_its_line() -> None:
     problems = proposed(xe9680(1), name="gpu7").problems
-    assert problems == (
-        (
-            "198.51.100.31 (gpu1)",
-            "calls itself gpu1, and nodes.csv:2 calls it gpu7: hostnamectl hostname gpu7, or correct the list",
-        ),
-    )
+    words = "calls itself gpu1, and nodes.csv:2 calls it gpu7: hostnamectl hostname gpu7, or correct the list"
+    assert problems == (Problem("198.51.100.31", words, "gpu1"),)
+    assert problems[0].who == "198.51.100.31 (gpu1)"
+
+
+def test_what_is_somebody_elses_is_to_be_looked_at_and_names_the_setting() -> None:
+    found = proposed(xe9680(1, belongings=[{"component": "slurm", "what": "slurmd runs: twice"}]))
+    words = "somebody else's slurm: slurmd runs: twice: refused by preflight unless preflight_take_over has slurm"
+    assert words in found.nodes[0].checks
+    assert json.loads(found.nodes[0].answer.model_dump_json())["belongings"] == ["slurm: slurmd runs: twice"]
 
 
 def test_a_gpu_too_few_is_marked_where_it_is_and_the_others_make_the_bill() -> None:

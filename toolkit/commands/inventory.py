@@ -115,7 +115,7 @@ def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: 
             "to_look_at": marks,
         }
         document["nodes"] = [node.name for node in proposal.nodes]
-        document["problems"] = [{"node": who, "why": why} for who, why in proposal.problems]
+        document["problems"] = [{"node": one.who, "why": one.why} for one in proposal.problems]
         answers.say("inventory-init", document)
     else:
         for path in texts:
@@ -163,7 +163,8 @@ def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: 
     proposal = _propose(reads, options["rails"])
     names = {n.ssh.host: n.name for n in topology.nodes}
     if len(names) == len(topology.nodes):  # of nodes behind one address nobody knows which it is
-        proposal = replace(proposal, problems=tuple((names.get(who, who), why) for who, why in proposal.problems))
+        known = (replace(one, address=names.get(one.who, one.address)) for one in proposal.problems)
+        proposal = replace(proposal, problems=tuple(known))
     raise SystemExit(_compare(topology, proposal, reads, as_json))
 
 
@@ -177,7 +178,7 @@ def _compare(topology: Topology, proposal: Proposal, reads: Sequence[Read], as_j
         scanned = {r.wanted.address: r.outcome.model_dump(mode="json") for r in reads if isinstance(r.outcome, Answer)}
         document: dict[str, Any] = {
             "differences": [one._asdict() for one in found],
-            "problems": [{"node": who, "why": why} for who, why in proposal.problems],
+            "problems": [{"node": one.who, "why": one.why} for one in proposal.problems],
             "new": [node.name for node in new],
             "answers": scanned,
         }
@@ -293,7 +294,7 @@ def _propose(reads: Sequence[Read], rails: str) -> Proposal:
 def _problems(proposal: Proposal) -> None:
     """Each once; those that have the same problem on one line."""
     same: dict[str, list[str]] = {}
-    for who, why in proposal.problems:
-        same.setdefault(why, []).append(who)
+    for one in proposal.problems:
+        same.setdefault(one.why, []).append(one.who)
     for why, names in same.items():
         click.echo(f"error: {', '.join(names)}: {why}", err=True)

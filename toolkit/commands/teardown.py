@@ -8,46 +8,21 @@ from pathlib import Path
 import click
 
 from toolkit.command_class import command
-from toolkit.commands.deploy import carry_out, found_inventory, refuse_options
-from toolkit.deploy import running
+from toolkit.commands.playbook_options import playbook_options
+from toolkit.deploy.carried_out import DeployRequest, carry_out
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
-from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import is_of_a_lab
-from validation.base import project
-from validation.base.project import ROOT
-
-PLAYBOOK = "playbooks/teardown.yml"
 
 
 @command(epilog=epilogue("teardown"))
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    help=f"Read this Ansible inventory, a folder or a file.  [default: {LAB}]",
+@playbook_options(
+    "Take back",
+    click.option(
+        "--yes", is_flag=True, help="Do not ask before a real site is taken back; a lab is never asked about."
+    ),
 )
-@click.option(
-    "--limit", metavar="NODES", help="Take back only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
-)
-@click.option(
-    "--check",
-    "--dry-run",
-    "check",
-    is_flag=True,
-    help="Show what would change, by Ansible's check mode; change nothing.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask before a real site is taken back; a lab is never asked about.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: what was done to each node.")
-@click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
-def teardown(
-    inventory: Path | None,
-    limit: str | None,
-    check: bool,
-    yes: bool,
-    as_json: bool,
-    ansible_options: tuple[str, ...],
-) -> None:
+def teardown(request: DeployRequest, yes: bool, as_json: bool) -> None:
     """Undo a deployment.
 
     Runs playbooks/teardown.yml by ansible-runner. Takes back what the roles of site.yml did, stage by stage in reverse
@@ -62,13 +37,9 @@ def teardown(
     toolkit teardown -i inventories/site             asks first; --yes does not
     toolkit teardown -i inventories/site --limit gpu3 --yes
     """
-    refuse_options(ansible_options)
-    playbook, found = project.file(PLAYBOOK, ROOT), found_inventory(inventory)
-    if not check and not yes and not is_of_a_lab(found):
-        _ask(found, limit)
-    job = running.Deployment(
-        playbook, project.file("ansible.cfg", ROOT), found, limit, check, ansible_options, command="teardown"
-    )
+    job = request.teardown()
+    if not job.check and not yes and not is_of_a_lab(job.inventory):
+        _ask(job.inventory, job.limit)
     carry_out(job, as_json)
 
 

@@ -15,10 +15,37 @@ _CONSENT = "reboot=if_needed"
 
 
 @dataclass(frozen=True)
+class EndLine:
+    """A line of the end. `next_`: what to do, with the command that it ends with; `indent`: columns before what the
+    line says of its node, in which its further lines begin on a terminal.
+    """
+
+    text: str
+    next_: str = ""
+    indent: int = 0
+
+    @property
+    def whole(self) -> str:
+        """As it stands in the log."""
+        return f"{self.text} Next: {self.next_}" if self.next_ else self.text
+
+    def folded(self, width: int) -> list[str]:
+        """For a terminal so wide: words are wrapped, and what to do next is whole on a line of its own."""
+        if len(self.whole) <= width:
+            return [self.whole]
+        lead = " " * self.indent
+        parts = textwrap.wrap(
+            self.text, max(width, self.indent + 40), subsequent_indent=lead, break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        return [*parts, f"{lead}Next: {self.next_}"] if self.next_ else parts
+
+
+@dataclass(frozen=True)
 class Ending:
     """What is printed, and with what the command ends."""
 
-    lines: tuple[str, ...]
+    lines: tuple[EndLine, ...]
     exit_code: Exit
     error: str = ""
 
@@ -55,7 +82,7 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     if interrupted:
         return Ending(lines, Exit.INTERRUPTED)
     if watch.unfit:
-        return Ending((*unfit_table(watch), *_untouched(job, watch)), Exit.FAILED)
+        return Ending((*unfit_table(watch), _untouched(job, watch)), Exit.FAILED)
     if any(watch.outcome(host) != "ok" for host in watch.nodes):
         return Ending(lines, Exit.FAILED)
     if status != 0 or watch.stats is None:
@@ -66,28 +93,32 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     return Ending(lines, Exit.INCOMPLETE if watch.waiting else Exit.OK)
 
 
-def unfit_table(watch: DeployWatch) -> list[str]:
+def _of_node(host: str, width: int, text: str, next_: str = "") -> EndLine:
+    return EndLine(f"{host.ljust(width)}  {text}", next_, width + 2)
+
+
+def unfit_table(watch: DeployWatch) -> list[EndLine]:
     """`gpu2  UNFIT: memory is ...`: every finding of every node that preflight refused, one on each line."""
     width = max(len(name) for name in watch.nodes)
     lines = []
     for host in watch.unfit:
         first, *more = watch.nodes[host].unfit
-        lines.append(f"{host.ljust(width)}  UNFIT: {first}")
-        lines += [f"{' ' * width}         {reason}" for reason in more]
+        lines.append(_of_node(host, width, f"UNFIT: {first}"))
+        lines += [EndLine(f"{' ' * width}         {reason}", indent=width + 9) for reason in more]
     return lines
 
 
-def _untouched(job: Deployment, watch: DeployWatch) -> list[str]:
+def _untouched(job: Deployment, watch: DeployWatch) -> EndLine:
     """What that means for the others."""
     fit = len(watch.nodes) - len(watch.unfit)
     found = (
         f"{len(watch.unfit)} of {number_of(len(watch.nodes), 'node')} {be(len(watch.unfit))} unfit, so "
-        "nothing was changed "
-        "on any. Next: correct that"
+        "nothing was changed on any."
     )
     if head := indispensable(watch):
-        return [f"{found}; {head} is the head, without which there is no site"]
-    return [f"{found}, or leave them out: {again(replace(job, skip_unfit=True))}" if fit else found]
+        return EndLine(found, f"correct that; {head} is the head, without which there is no site")
+    without_them = f", or leave them out: {again(replace(job, skip_unfit=True))}" if fit else ""
+    return EndLine(found, f"correct that{without_them}")
 
 
 def indispensable(watch: DeployWatch) -> str | None:
@@ -106,47 +137,34 @@ def without(end: Ending, left_out: dict[str, tuple[str, ...]]) -> Ending:
     if not left_out:
         return end
     width = max(map(len, left_out))
-    lines = [f"{host.ljust(width)}  LEFT OUT: {'; '.join(reasons)}" for host, reasons in sorted(left_out.items())]
+    lines = [_of_node(host, width, f"LEFT OUT: {'; '.join(reasons)}") for host, reasons in sorted(left_out.items())]
     names = ", ".join(sorted(left_out))
-    lines.append(f"nothing was changed on {names}. Next: correct that, and deploy again")
+    lines.append(EndLine(f"nothing was changed on {names}.", "correct that, and deploy again"))
     code = Exit.INCOMPLETE if end.exit_code == Exit.OK else end.exit_code
     return replace(end, lines=(*end.lines, *lines), exit_code=code)
 
 
-def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool) -> str:
+def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool) -> EndLine:
     """`gpu1  ok: changed docker 3, horovod 9`, or what stopped it and what to do next."""
     node = watch.nodes[host]
     width = max(len(name) for name in watch.nodes)
     outcome = watch.outcome(host)
-    what = changes(node, job.check)
+    what, next_ = changes(node, job.check), ""
     if outcome != "ok":
         failure = node.failure
         reason = f"{failure.place}: {failure.message}" if failure else "Ansible gave no reason"
         address = "see that it is on and that ssh reaches it" if outcome == "unreachable" else "correct that"
-        text = f"{outcome.upper()} at {reason.rstrip('.')}. Next: {address}, then: {again(job)}"
+        text, next_ = f"{outcome.upper()} at {reason.rstrip('.')}.", f"{address}, then: {again(job)}"
     elif interrupted:
         text = f"interrupted; {what}"
     elif not watch.reached_the_end(host):
         text = f"not finished: Ansible stopped in stage {watch.stage_name}; {what}"
     elif node.reboot:
-        next_ = again(consenting(job))
-        text = f"waits for a reboot: {'; '.join(node.reboot).rstrip('.')}. Next: {next_}   ({what})"
+        text = f"waits for a reboot: {'; '.join(node.reboot).rstrip('.')}."
+        next_ = f"{again(consenting(job))}   ({what})"
     else:
         text = f"ok: {what}"
-    return f"{host.ljust(width)}  {text}"
-
-
-def shown(line: str, width: int) -> list[str]:
-    """A line for a terminal so wide: words are wrapped, and the command that it ends with is whole on its own line."""
-    if len(line) <= width:
-        return [line]
-    words, next_, rest = line.partition(" Next: ")
-    first = words.partition("  ")[2].lstrip()
-    indent = " " * (len(words) - len(first)) if first else ""
-    parts = textwrap.wrap(
-        words, max(width, len(indent) + 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return [*parts, f"{indent}Next: {rest}"] if next_ else parts
+    return _of_node(host, width, text, next_)
 
 
 def changes(node: NodeState, check: bool) -> str:

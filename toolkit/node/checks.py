@@ -11,6 +11,7 @@ from toolkit.errors import UsageFault
 from toolkit.inventory import declared
 from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
+from toolkit.node.drain import read_drain
 from toolkit.node.head import Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
 from validation.base.counting import number_of
@@ -22,8 +23,6 @@ from validation.verdict.addendum import ADDENDUM, SUITES
 NEEDED = tuple(suite for suite in DEFAULT if suite in SUITES)
 """Of the suites that sites are accepted by, those that a node shows too."""
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
-OURS = "toolkit node"
-"""How the reason of a drain begins that these commands made."""
 
 
 def node_of(topology: Topology, inventory: Path, name: str) -> Node:
@@ -48,7 +47,7 @@ def joinable(pool: Mapping[str, PoolNode], name: str, again: bool) -> None:
         return
     if there.serves:
         raise UsageFault(f"{name} is in the pool and serves; nothing to add (replace takes it out first)")
-    if not there.reason.startswith(OURS):
+    if read_drain(there.reason) is None:
         raise UsageFault(
             f"{name} is in the pool already, {there.state.lower()}{f': {there.reason}' if there.reason else ''}; look "
             f"into that, or exchange it: toolkit node replace {name}"

@@ -9,6 +9,7 @@ from toolkit.errors import UsageFault
 from toolkit.lease.pool import is_lease
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
+from toolkit.node.drain import DrainReason
 from validation.base import bounded, noise
 from validation.model import Node, SshTarget, Topology
 
@@ -91,9 +92,9 @@ class Head:
         done = self.run(["cat", ENGINE_MARK])
         return done.stdout.decode("ascii", "replace").strip().lower() if done.returncode == 0 else ""
 
-    def drain(self, name: str, reason: str) -> None:
+    def drain(self, name: str, reason: DrainReason) -> None:
         """No new work there; what runs goes on."""
-        self._asked(["scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason}"])
+        self._asked(["scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason.text}"])
 
     def resume(self, name: str) -> None:
         """Work there again."""

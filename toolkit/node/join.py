@@ -11,6 +11,7 @@ from typing import Literal
 from toolkit.errors import UsageFault
 from toolkit.inventory import read_site
 from toolkit.node import accept, checks, playbooks
+from toolkit.node.drain import DrainReason
 from toolkit.node.head import Head, answers
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept, Progress
@@ -72,7 +73,7 @@ class Joining:
         progress = self.kept.begin(self.verb, self.name)
         if "empty" in progress.done:
             return
-        self.head.drain(self.short, f"{checks.OURS} {self.verb}")
+        self.head.drain(self.short, DrainReason(self.verb))
         wait_empty(self.head, self.short, grace_s, self.say)
         if not answers(self.node):
             raise UsageFault(
@@ -89,7 +90,7 @@ class Joining:
         for line in accept.told(found):
             self.say(line)
         if not found.accepted:
-            self.head.drain(self.short, f"{checks.OURS} {self.verb}: not accepted, {found.run}")
+            self.head.drain(self.short, DrainReason(self.verb, f"not accepted, {found.run}"))
             self.kept.clear()
             return found
         if is_signed(run):

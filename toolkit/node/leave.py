@@ -11,6 +11,7 @@ from toolkit.inventory import read_site
 from toolkit.lease.pool import is_lease
 from toolkit.lease.slurm_text import SlurmJob
 from toolkit.node import checks, playbooks
+from toolkit.node.drain import DrainReason
 from toolkit.node.head import Head, answers
 from toolkit.node.listed import listing
 from toolkit.node.state import Kept
@@ -39,7 +40,7 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
             )
         progress = kept.begin("remove", name)
         if checks.short(name) in pool:
-            head.drain(checks.short(name), f"{checks.OURS} remove")
+            head.drain(checks.short(name), DrainReason("remove"))
             wait_empty(head, checks.short(name), grace_s, say)
         if not without_teardown and "teardown" not in progress.done:
             say(f"taking back what was provisioned on {name}")

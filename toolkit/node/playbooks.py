@@ -46,11 +46,11 @@ def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[
             finally:
                 display.close()
             end = outcome.ending(job, watch, status, by is not None)
-            handle.write("\n".join(("", *end.lines, end.error, "")))
+            handle.write("\n".join(("", *(line.whole for line in end.lines), end.error, "")))
         if watch.nodes and playbook == SITE:
             state.write_built(record.deployment(job, watch, end, by is not None, began, record.utc_now(), {}))
     for line in end.lines:
-        click.echo(line, err=True)
+        click.echo(line.whole, err=True)
     if end.exit_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
     waiting = [name for name in watch.waiting if json.dumps([name]) in " ".join(arguments)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, ValidationError
 
 from validation.model.base import Model, explain
 from validation.model.node_facts import RdmaDevice
@@ -34,6 +34,20 @@ Interface = Annotated[str, Field(pattern=INTERFACE)]
 Address = Annotated[str, Field(max_length=18), AfterValidator(_network)]
 Count = Annotated[int, Field(ge=0, le=2**40)]
 Manager = Literal["netplan", "networkd", "NetworkManager", "ifupdown"]
+
+
+class Belonging(Model):
+    """Something of somebody else's on the machine. `component`: what preflight_take_over calls it."""
+
+    component: Annotated[str, Field(pattern="^[a-z]{1,20}$")]
+    what: Annotated[str, Field(max_length=178), AfterValidator(_plain)]
+
+    def __str__(self) -> str:
+        """`slurm: slurmd runs`."""
+        return f"{self.component}: {self.what}"
+
+
+Shown = Annotated[Belonging, PlainSerializer(str, return_type=Annotated[str, Field(max_length=200)])]
 
 
 class CardPlace(Model):
@@ -102,7 +116,7 @@ class Answer(Model):
     gpus: tuple[Gpu, ...]
     ports: Annotated[tuple[ScannedPort, ...], Field(max_length=1000)]
     rdma_devices: tuple[Words, ...]
-    belongings: tuple[Words, ...] = ()
+    belongings: tuple[Shown, ...] = ()
 
     @property
     def name(self) -> str:

@@ -46,11 +46,27 @@ class NodeProposal:
 
 
 @dataclass(frozen=True)
+class Problem:
+    """A machine that cannot be in the inventory, and why. `address`: its own, or what an inventory calls it; `name`:
+    what it calls itself, where it answered.
+    """
+
+    address: str
+    why: str
+    name: str = ""
+
+    @property
+    def who(self) -> str:
+        """`10.0.0.1 (gpu1)`."""
+        return f"{self.address} ({self.name})" if self.name else self.address
+
+
+@dataclass(frozen=True)
 class Proposal:
-    """An inventory to be. `problems`: node (or address) -> why it is not in it."""
+    """An inventory to be. `problems`: machines that are not in it, and why."""
 
     nodes: tuple[NodeProposal, ...]
-    problems: tuple[tuple[str, str], ...]
+    problems: tuple[Problem, ...]
     also_head: str | None = None  # a GPU server that has the head's duties, where no machine is without GPUs
     bom: dict[str, dict[str, Scalar]] = field(default_factory=dict)  # of each group
     fabric: str | None = None
@@ -75,13 +91,15 @@ def propose(
     `gpu_models`: PCI device id (and that of the subsystem, after a blank) -> model; `refused`: runs of ids and why, as
     `nvlink5`; both as in stacks/compatibility.yml.
     """
-    problems = [(read.wanted.address, read.outcome.words) for read in reads if not isinstance(read.outcome, Answer)]
+    problems = [
+        Problem(read.wanted.address, read.outcome.words) for read in reads if not isinstance(read.outcome, Answer)
+    ]
     answered = [(read, read.outcome) for read in reads if isinstance(read.outcome, Answer)]
     good = []
     for read, answer in answered:
         wrong = _wrong(read, answer, answered) or _not_served(read, answer, gpu_models, refused or {})
         if wrong:
-            problems.append((_named(read, answer), wrong))
+            problems.append(Problem(read.wanted.address, wrong, answer.name))
         else:
             good.append((read, answer))
     groups, guessed = _groups(good)
@@ -94,15 +112,11 @@ def propose(
         clash = next((taken[p.address.split("/")[0]] for p in node.ports if p.address.split("/")[0] in taken), None)
         if clash:
             words = f"its fabric addresses would be those of {clash}; give them addresses there, or other --rails"
-            problems.append((node.name, words))
+            problems.append(Problem(node.name, words))
             continue
         taken |= {port.address.split("/")[0]: node.name for port in node.ports}
         nodes.append(node)
     return _whole(nodes, problems, rails, fabrics)
-
-
-def _named(read: Read, answer: Answer) -> str:
-    return f"{read.wanted.address} ({answer.name})"
 
 
 def _wrong(read: Read, answer: Answer, all_of_them: Sequence[tuple[Read, Answer]]) -> str | None:
@@ -189,9 +203,8 @@ def _node(read: Read, answer: Answer, group: str, rails: str, gpu_models: Mappin
         checks.append(f"the link of {_few(slow)} is slower than the port can be")
     if answer.root == "with password":
         checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/how-to/vault.md)")
-    for what in answer.belongings:
-        component = what.partition(":")[0]
-        checks.append(f"somebody else's {what}: refused by preflight unless preflight_take_over has {component}")
+    for one in answer.belongings:
+        checks.append(f"somebody else's {one}: refused by preflight unless preflight_take_over has {one.component}")
     bom, doubts = _bom(answer, choice.ports, gpu_models)
     return NodeProposal(answer.name, read, answer, choice, group, tuple(lines), bom, (*checks, *doubts))
 
@@ -235,9 +248,7 @@ def _bom(
     return {key: value for key, value in found.items() if value not in (None, "")}, checks
 
 
-def _whole(
-    nodes: list[NodeProposal], problems: list[tuple[str, str]], rails: str, fabrics: Sequence[Fabric]
-) -> Proposal:
+def _whole(nodes: list[NodeProposal], problems: list[Problem], rails: str, fabrics: Sequence[Fabric]) -> Proposal:
     nodes.sort(key=lambda node: ipaddress_key(node.read.login.address))
     bom: dict[str, dict[str, Scalar]] = {}
     compared = []
@@ -265,7 +276,7 @@ def _whole(
     if not gpu_servers:
         checks.append("no machine with a GPU was found: an inventory needs one in gpu_servers")
     fabric = fits[0] if len(fits) == 1 else None
-    order = tuple(sorted(problems, key=lambda problem: ipaddress_key(problem[0].split(" ")[0])))
+    order = tuple(sorted(problems, key=lambda problem: ipaddress_key(problem.address)))
     return Proposal(tuple(compared), order, also_head, bom, fabric, tuple(fits), tuple(checks), rails)
 
 

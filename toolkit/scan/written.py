@@ -109,8 +109,8 @@ def hosts(proposal: Proposal, name: str) -> str:
         f"# `toolkit inventory scan inventories/{name}` shows where the nodes differ from it.",
         f"# What the nodes do not tell is marked {MARK[:-1]}; take the mark away when you have looked.",
     ]
-    for who, why in proposal.problems:
-        lines += comment(f"{MARK} not in here: {who}: {why}", 0)
+    for one in proposal.problems:
+        lines += comment(f"{MARK} not in here: {one.who}: {one.why}", 0)
     lines += ["---", *_checks(proposal.checks, 0), "all:", "  children:"]
     for group in GROUPS:
         members = proposal.members(group)

@@ -47,16 +47,16 @@ def _read(path: Path) -> str:
         return ""
 
 
-def belongings(root: Path = Path("/")) -> list[str]:
-    """`COMPONENT: what is there`, each once; nothing where a run of the toolkit has been here."""
+def belongings(root: Path = Path("/")) -> list[dict[str, str]]:
+    """What is there, and its component of preflight_take_over; nothing where a run of the toolkit has been here."""
     if any((root / path[1:]).exists() for path in OURS):
         return []
-    found = []
+    found: list[tuple[str, str]] = []
     for path in CONFS:
         text = _read(root / path[1:])
         told = re.findall(r"^\s*(?:SlurmctldHost|ControlMachine)\s*=\s*([^\s(#]+)", text, re.IGNORECASE | re.MULTILINE)
         if told and not set(told) <= {"linux0", "localhost"}:
-            found.append(f"slurm: {path} under {', '.join(told)}")
+            found.append(("slurm", f"{path} under {', '.join(told)}"))
     jobs = set()
     for process in sorted((root / "proc").glob("[0-9]*")):  # no further: one that ends meanwhile is glob's error
         comm = process / "comm"
@@ -64,13 +64,13 @@ def belongings(root: Path = Path("/")) -> list[str]:
             continue  # in a container on this machine
         name = _read(comm).strip()
         if name in AGENTS:
-            found.append(f"{AGENTS[name]}: {name} runs")
+            found.append((AGENTS[name], f"{name} runs"))
         job = re.match(r"slurmstepd: \[(\d+)", _read(comm.parent / "cmdline"))
         if job:
             jobs.add(job[1])
     if jobs:
-        found.append(f"jobs: {', '.join(sorted(jobs, key=int))} of Slurm")
+        found.append(("jobs", f"{', '.join(sorted(jobs, key=int))} of Slurm"))
     if _read(root / "etc/docker/daemon.json").split() not in ([], ["{}"]):
-        found.append("docker: /etc/docker/daemon.json")
-    found += [f"{component}: {path}" for path, component in FILES.items() if (root / path[1:]).exists()]
-    return list(dict.fromkeys(found))
+        found.append(("docker", "/etc/docker/daemon.json"))
+    found += [(component, path) for path, component in FILES.items() if (root / path[1:]).exists()]
+    return [{"component": component, "what": what} for component, what in dict.fromkeys(found)]
