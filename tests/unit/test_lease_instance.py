@@ -20,7 +20,7 @@ from toolkit.lease.job_comment import ended_text
 from toolkit.lease.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
-from toolkit.lease.static_forms import StaticWish
+from toolkit.lease.static_forms import StaticWish, parse_wish
 
 
 @pytest.fixture
@@ -386,6 +386,10 @@ def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, con
     for more in ({"count": 3, "part": "1/20"}, {"count": 1, "part": "71/140"}):
         with pytest.raises(LeaseError, match=rf"does not have that much free on {more['count']} GPUs? \({free}\)"):
             static.start(host, replace(wanted, **more), conf)
+    for more, words in (({"part": "half"}, "-p half: not a number"), ({"count": 5000}, "free on 5000 GPUs")):
+        asked = parse_wish(replace(wanted, **more).text())  # what a user may say is for the server to refuse
+        with pytest.raises(LeaseError, match=words):
+            static.start(host, asked, conf)
     assert set(host.systemd.units) == {"s1", "s2"}
     assert [(one.lease, one.where) for one in static.listed(instance.known(host).by_job.values(), "gpu1")] == [
         ("s1", "gpu1:0-1"),

@@ -37,8 +37,8 @@ def parse_wish(text: str) -> StaticWish:
     """DamagedDocument where it is none."""
     fields = Fields.of(text, "the request for a static lease")
     wish = StaticWish(
-        count=fields.number("count", least=1, most=1 << 10),
-        part=fields.text("part", r"[0-9./ ]{1,20}"),
+        count=fields.number("count", least=1),
+        part=fields.text("part"),
         clients=fields.addresses("clients"),
         host=fields.text("host", r"[A-Za-z0-9._-]{1,64}"),
         seconds=fields.number("seconds", least=1),
