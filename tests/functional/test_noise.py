@@ -87,7 +87,7 @@ ANCHOR = {"ready": True, "probes_sha256": "f" * 64}
         "echo Agent pid 1; sleep 0.3; echo '{ours}'",
         "printf '%s' '{first}'; sleep 0.3; echo '{rest}'",
         "echo '{ours}'; printf half",
-        "echo '{{}}'; sleep 0.2; echo '{{\"ready\": true}}'; sleep 0.2; echo '{ours}'; sleep 60",
+        "echo '{{}}'; sleep 0.2; echo '{{\"ready\": true}}'; sleep 0.2; echo '{ours}'; exec sleep 60",
         r"printf '\033[0m\357\273\277%s\033[0m\r\n' '{ours}'",
         "printf '%s' '{ours}'",
     ],
