@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from validation.base.yaml_text import fault_of, yaml_tree
+from validation.base.yaml_text import child, fault_of, repeated, yaml_tree
 from validation.model.load import ConfigError, read_source
 
 _SUFFIXES = (".yml", ".yaml")
@@ -71,7 +71,7 @@ def syntax_fault(inventory: Path) -> str | None:
                 continue
             line, words = fault_of(fault, text)
             return f"{path}:{line}: not valid YAML: {words}; correct this line"
-        for key, first in _repeated(tree):
+        for key, first in repeated(tree):
             words = (
                 f"{key.value} stands here twice, in line {first.start_mark.line + 1} too, and Ansible takes the last"
             )
@@ -85,25 +85,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _repeated(node: yaml.Node | None, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Keys that a mapping has already, and the first of each; by an alias the tree may contain itself."""
-    seen = set() if seen is None else seen
-    if not isinstance(node, yaml.CollectionNode) or node in seen:
-        return
-    seen.add(node)
-    keys: dict[str, yaml.Node] = {}
-    for part in node.value:
-        if isinstance(node, yaml.MappingNode):
-            key, value = part
-            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
-                first = keys.setdefault(key.value, key)
-                if first is not key:
-                    yield key, first
-            yield from _repeated(value, seen)
-        else:
-            yield from _repeated(part, seen)
 
 
 def twin_fault(inventory: Path) -> str | None:
@@ -196,14 +177,13 @@ def _range(word: str) -> frozenset[str]:
 
 def _child(node: yaml.Node, key: int | str) -> tuple[yaml.Node, int] | None:
     """The value under `key` and the line (from 1) where it starts; `gpu[1:4]` is the key of gpu2 too."""
-    if isinstance(node, yaml.MappingNode):
+    found = child(node, key)
+    if found is None and isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             text = getattr(name, "value", None)
-            if text == str(key) or (isinstance(text, str) and "[" in text and str(key) in _range(text)):
+            if isinstance(text, str) and "[" in text and str(key) in _range(text):
                 return value, name.start_mark.line + 1
-    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-        return node.value[key], node.value[key].start_mark.line + 1
-    return None
+    return found
 
 
 def _mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
@@ -15,6 +16,17 @@ from ansible.errors import AnsibleFilterError
 def code_of(collection: Path) -> Path:
     """The folder with the packages `toolkit` and `validation` of a collection in that folder."""
     return collection if (collection / "validation").is_dir() else collection.parents[2]
+
+
+def loaded(collection: Path, name: str) -> Any:
+    """A module by its file in those packages, which not every Python can import: one that imports none of them."""
+    path = code_of(collection) / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def python_sources(role_path: str) -> str:
@@ -28,11 +40,7 @@ def nvml_binding(role_path: str) -> dict[str, str]:
     AnsibleFilterError where the controller's Python has none that will do. validation/nvml/binding.py says which.
     """
     collection = Path(role_path).parents[1]
-    spec = importlib.util.spec_from_file_location("binding", code_of(collection) / "validation/nvml/binding.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = loaded(collection, "validation/nvml/binding.py")
     try:
         file, note = module.carried(collection / "pyproject.toml")
     except (OSError, module.Unusable) as fault:

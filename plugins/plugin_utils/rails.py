@@ -5,10 +5,14 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.project import loaded
+
+_COLLECTION = Path(__file__).parents[2]
 RAIL, HOST = "{rail}", "{host}"
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
 _KEYS = {"ansible_host", "fabric_ports"}
@@ -60,19 +64,25 @@ def expand_range(word: str) -> list[str]:
 
 def read_rules(text: str, path: str) -> list[Rule]:
     """The rules of a file; RailsError with file and line where it has another form."""
+    reader = loaded(_COLLECTION, "validation/base/yaml_text.py")
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return _rules(reader, reader.yaml_tree(text), path)
     except yaml.YAMLError as fault:
-        mark = getattr(fault, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
-        raise RailsError(f"{path}:{line}: not valid YAML: {getattr(fault, 'problem', fault)}") from None
+        line, words = reader.fault_of(fault, text)
+        raise RailsError(f"{path}:{line}: not valid YAML: {words}; correct this line") from None
+
+
+def _rules(reader: Any, root: yaml.Node | None, path: str) -> list[Rule]:
+    for key, first in reader.repeated(root):
+        words = f"duplicate key: {key.value}; it stands in line {first.start_mark.line + 1} too, keep one"
+        raise RailsError(f"{path}:{key.start_mark.line + 1}: {words}")
     top = _mapping(root, path, {"plugin", "groups"})
     if "groups" not in top:
         raise RailsError(f"{path}:1: groups: is missing; name a group and its rules there")
     rules = []
     for group, (line, node) in _mapping(top["groups"][1], path, None).items():
         keys = _mapping(node, path, _KEYS)
-        values = {key: yaml.safe_load(yaml.serialize(value)) for key, (_, value) in keys.items()}
+        values = {key: reader.value_of(value) for key, (_, value) in keys.items()}
         lines = {"": line, **{key: at for key, (at, _) in keys.items()}}
         if not isinstance(values.get("ansible_host", ""), str):
             raise RailsError(f"{path}:{lines['ansible_host']}: ansible_host: write it like 198.51.100.[31:34]")
@@ -96,8 +106,6 @@ def _mapping(node: Any, path: str, known: set[str] | None) -> dict[str, tuple[in
         name, line = str(key.value), key.start_mark.line + 1
         if known is not None and name not in known:
             raise RailsError(f"{path}:{line}: unknown key: {name}; known: {', '.join(sorted(known))}")
-        if name in found:
-            raise RailsError(f"{path}:{line}: duplicate key: {name}")
         found[name] = (line, value)
     return found
 

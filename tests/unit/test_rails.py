@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.node_modules import load
 
+ROOT = Path(__file__).parents[2]
 rails: Any = load("plugins/plugin_utils/rails.py")
 
 RULES = """\
@@ -84,7 +89,12 @@ BAD = {
     ("interface", "port"): "rails.yml:5: fabric_ports: interface: is missing; add it",
     ("groups", "group"): "rails.yml:2: unknown key: group",
     ("    ansible_host: 198.51.100.[31:32]\n", ""): "rails.yml:6: .*the last number of ansible_host; gpu1 has none",
-    ("rate_gbps: 400", "rate_gbps: [}"): "rails.yml:8: not valid YAML",
+    ("rate_gbps: 400", "rate_gbps: [}"): "rails.yml:8: not valid YAML: .*; correct this line",
+    ("rate_gbps: 400", "interface: x"): "rails.yml:8: duplicate key: interface; it stands in line 6 too, keep one",
+    ("rate_gbps: 400", "rate_gbps: {a: {b: 1, b: 2}}"): "rails.yml:8: duplicate key: b",
+    ("rate_gbps: 400", "rate_gbps: !!int x"): "rails.yml:8: not valid YAML: 'x' is not a valid int",
+    ("rate_gbps: 400", f"rate_gbps: {'[' * 70}{']' * 70}"): "rails.yml:8: not valid YAML: nested more than 60 levels",
+    ("rate_gbps: 400", "rate_gbps: \a"): "rails.yml:8: not valid YAML: the character U.0007 is not allowed",
 }
 
 
@@ -98,3 +108,24 @@ def test_a_host_has_the_rules_of_one_group() -> None:
     twice = RULES + "  clients:\n    fabric_ports: {interface: ens1np0, address: 10.90.0.1/24}\n"
     with pytest.raises(rails.RailsError, match=r"rails.yml:10: group clients: gpu1 has fabric_ports by the rule"):
         given(twice)
+
+
+def test_the_reader_of_yaml_is_the_one_of_the_toolkit_and_needs_none_of_its_packages() -> None:
+    """Ansible's Python loads it by its path, where a collection is installed without them."""
+    script = (
+        "import importlib.util, sys\n"
+        "spec = importlib.util.spec_from_file_location('reader', sys.argv[1])\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "print({name.partition('.')[0] for name in sys.modules} & {'validation', 'toolkit', 'pydantic'})"
+    )
+    file = ROOT / "validation/base/yaml_text.py"
+    done = subprocess.run([sys.executable, "-c", script, file], cwd="/", capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+    readers = [
+        path
+        for folder in ("plugins", "toolkit", "validation")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if re.search(r"yaml\.(compose|parse|scan|serialize)\b", path.read_text())
+    ]
+    assert readers == []

@@ -1,11 +1,14 @@
 """YAML text as a tree or as values. Whatever the text is, the only error is yaml.YAMLError, marked where it can be.
 
+The only reader of YAML with lines: plugins load this file by its path, for Ansible's Python need not have this package.
+
 PyYAML's own constructors raise what Python raises (ValueError, TypeError, KeyError, RecursionError), and its composer
 in C ends the process where a text is nested deeply: here the parser alone is C, and the tree is made with a limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -121,6 +124,19 @@ def yaml_tree(text: str) -> yaml.Node | None:
     return tree
 
 
+def value_of(node: yaml.Node) -> object:
+    """A tree, or a part of one, as Python values; yaml.YAMLError where it is none."""
+    loader = _Loader("")
+    try:
+        return loader.construct_document(node)
+    except yaml.YAMLError:
+        raise
+    except Exception as fault:  # as in _read
+        raise yaml.YAMLError(f"{type(fault).__name__} in a tag or merge ({_short(str(fault))})") from None
+    finally:
+        loader.dispose()
+
+
 def fault_of(fault: yaml.YAMLError, text: str) -> tuple[int, str]:
     """Line (from 1) and words of what is wrong with a text."""
     if isinstance(fault, ReaderError):
@@ -130,6 +146,36 @@ def fault_of(fault: yaml.YAMLError, text: str) -> tuple[int, str]:
         mark = fault.problem_mark or fault.context_mark
         return mark.line + 1 if mark else 1, str(fault.problem or fault.context)
     return 1, " ".join(str(fault).split())
+
+
+def child(node: yaml.Node | None, key: int | str) -> tuple[yaml.Node, int] | None:
+    """The value under a key or at a position of a tree, and the line (from 1) of the key; None where there is none."""
+    if isinstance(node, yaml.MappingNode):
+        for name, value in reversed(node.value):
+            if getattr(name, "value", None) == str(key):
+                return value, name.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key], node.value[key].start_mark.line + 1
+    return None
+
+
+def repeated(node: yaml.Node | None, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """Keys that a mapping has already, and the first of each; by an alias the tree may contain itself."""
+    seen = set() if seen is None else seen
+    if not isinstance(node, yaml.CollectionNode) or node in seen:
+        return
+    seen.add(node)
+    keys: dict[str, yaml.Node] = {}
+    for part in node.value:
+        if isinstance(node, yaml.MappingNode):
+            key, value = part
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                first = keys.setdefault(key.value, key)
+                if first is not key:
+                    yield key, first
+            yield from repeated(value, seen)
+        else:
+            yield from repeated(part, seen)
 
 
 class _Plain(yaml.SafeDumper):

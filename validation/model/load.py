@@ -18,7 +18,7 @@ from validation.base import bounded
 from validation.base.counting import number_of
 from validation.base.errors import ConfigError as ConfigError
 from validation.base.errors import FormError
-from validation.base.yaml_text import fault_of, parse_yaml, yaml_tree
+from validation.base.yaml_text import child, fault_of, parse_yaml, yaml_tree
 from validation.model import Result
 from validation.model.base import Model, explain, lighten
 
@@ -88,18 +88,9 @@ def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
     """Line (from 1) of the deepest part of `location` that exists in a YAML tree."""
     line = node.start_mark.line + 1 if node is not None else 1
     for part in location:
-        found: yaml.Node | None = None
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if getattr(key, "value", None) == str(part):
-                    found, line = value, key.start_mark.line + 1
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = node.value[part]
-            line = found.start_mark.line + 1
-        if found is None:
-            # pydantic puts the names of union members into the location; skip what the file does not have
-            continue
-        node = found
+        # pydantic puts the names of union members into the location; skip what the file does not have
+        if found := child(node, part):
+            node, line = found
     return line
 
 
