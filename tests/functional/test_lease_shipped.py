@@ -15,7 +15,7 @@ pytestmark = pytest.mark.engines
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
-    "client": ("toolkit.lease.nodecli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),
+    "client": ("toolkit.pool_cli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),
     "server": tuple(
         f"toolkit.lease.{name}" for name in ("agent", "firewall", "hooks", "instance", "static", "train", "unit")
     ),

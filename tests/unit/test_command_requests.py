@@ -68,6 +68,19 @@ def test_commands_have_few_parameters_and_short_functions() -> None:
     assert not found
 
 
+def test_nothing_is_built_on_a_command() -> None:
+    """Only the two command lines, the site's and that of machines of a pool, import commands."""
+    found = []
+    for path in sorted(COMMANDS.parent.rglob("*.py")):
+        if path.parent == COMMANDS or path.name in ("cli.py", "pool_cli.py"):
+            continue
+        for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = [one.module or ""] if isinstance(one, ast.ImportFrom) else []
+            named += [alias.name for alias in one.names] if isinstance(one, ast.Import) else []
+            found += [f"{path.name}: {name}" for name in named if name.startswith("toolkit.commands")]
+    assert not found
+
+
 # --- a report -----------------------------------------------------------------------------------------------------
 
 

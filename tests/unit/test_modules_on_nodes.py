@@ -11,8 +11,6 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-#: The command line of clients, which no program of a server starts.
-OF_CLIENTS = "toolkit/lease/nodecli.py"
 FOLDERS = ("toolkit/lease/*.py", "toolkit/lease/engines/*.py")
 
 
@@ -56,7 +54,7 @@ def test_every_module_that_a_node_gets_has_what_it_imports(role: str) -> None:
     lacks = {
         f"{name} imports {other}"
         for name in sorted(given)
-        if name.endswith(".py") and (role == "remoting_client" or name != OF_CLIENTS)
+        if name.endswith(".py")
         for other in imported(ROOT / name)
         if other not in given
     }
