@@ -18,7 +18,7 @@ CODE = {
         "preflight_unread",
         "preflight_image_mib",
     ),
-    "stack": ("nic_list", "stack_data", "stack_effective", "stack_variables", "stack_faults", "stack_notes"),
+    "stack": ("nic_list", "stack_data", "stack_effective", "stack_faults", "stack_notes"),
 }
 
 

@@ -10,7 +10,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
     "chosen": ("chosen",),
-    "kernel": ("kernel_reads", "kernel_plan", "kernel_undo"),
+    "kernel": ("kernel_plan", "kernel_undo"),
     "os": ("os_key",),
     "project": ("nvml_binding", "python_sources"),
     "reboot": ("reboot_reasons", "units_lost", "reboot_faults", "reboot_account"),

@@ -13,14 +13,11 @@ GRUB_CONFIG = "/boot/grub/grub.cfg"
 GRUB_DEFAULTS = "/etc/default/grub"
 MEMORY = "/var/lib/elastic-ai/kernel.json"
 ENTRIES = "/boot/loader/entries/*.conf"
+#: Files whose text the plan needs: __kernel_reads of the role.
+READS = (MEMORY, GRUB_CONFIG, GRUB_DEFAULTS, ENTRIES)
 #: What turns the IOMMU on, by the vendor of the host bridge.
 IOMMU = {"0x8086": "intel_iommu=on", "0x1022": "amd_iommu=on"}
 HOST_BRIDGE = "0x0600"
-
-
-def kernel_reads(_: Any = None) -> list[str]:
-    """Files whose text the plan needs."""
-    return [MEMORY, GRUB_CONFIG, GRUB_DEFAULTS, ENTRIES]
 
 
 def boot_arguments(options: Json, pci: Iterable[Json]) -> list[str]:
@@ -75,7 +72,7 @@ def _boot_lines(contents: Json, loader: str) -> list[list[str]]:
 def kernel_plan(node: Json, wanted: Json) -> dict[str, Any]:
     """What to write, what to run and what waits for a reboot.
 
-    node: a reading of node_state with kernel_reads, the packages to hold, module nouveau and pci.
+    node: a reading of node_state with the text of READS, the packages to hold, module nouveau and pci.
     wanted: options (boot_arguments), nouveau_off, hold, series, packages (names that bring a kernel).
     """
     memory, contents = _memory(node["contents"]), node["contents"]

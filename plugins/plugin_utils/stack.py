@@ -75,11 +75,6 @@ def stack_effective(stack: Set, variables: Mapping[str, Any]) -> dict[str, Any]:
     return effective
 
 
-def stack_variables(_: Any = None) -> list[str]:
-    """Names of the role variables that stack_effective heeds."""
-    return sorted(OVERRIDES)
-
-
 def models(entries: Iterable[Mapping[str, Any]]) -> str:
     """Names of GPUs or adapters, each once."""
     return ", ".join(sorted({str(e.get("model", e.get("generation", "?"))) for e in entries}))

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 
-from tests.support.node_modules import load
+from tests.support.node_modules import ROOT, load
 
 chosen = load("plugins/plugin_utils/chosen.py").chosen
 driver_missing = load("plugins/plugin_utils/driver.py").driver_missing
@@ -316,6 +317,16 @@ def test_key_files_are_called_as_their_repositories() -> None:
         "cuda": "/k/cuda.asc",
         "nvidia-container-toolkit": "/k/nvidia-container-toolkit.asc",
     }
+
+
+def test_roles_read_what_their_functions_ask_for() -> None:
+    def variables(role: str) -> dict[str, Any]:
+        read: dict[str, Any] = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
+        return read
+
+    assert variables("kernel")["__kernel_reads"] == [*load("plugins/plugin_utils/kernel.py").READS]
+    overrides = load("plugins/plugin_utils/stack.py").OVERRIDES
+    assert sorted(variables("preflight")["__preflight_names"]) == sorted(overrides)
 
 
 def settings(cgroups: bool = True, **changed: Any) -> dict[str, Any]:
