@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from toolkit.judged import Made
 from toolkit.next_steps import next_commands, unselected
+from toolkit.other_rules import Made
 from toolkit.progress import make_console
 from toolkit.verdict_lines import Line, print_lines, state, verdict_lines
 from toolkit.verdict_text import UNDECLARED, print_verdict

@@ -62,16 +62,20 @@ def test_every_module_that_a_node_gets_has_what_it_imports(role: str) -> None:
 
 
 #: Programs that probes start by their path and isolated, so that they find the project by what they put on their path.
-PROGRAMS = re.compile(r'with_name\("(\w+\.py)"\)|\b(nvlinks|gpulibs)\.__file__')
+PROGRAMS = re.compile(r'PROGRAM_FOLDER / "(\w+\.py)"|\b(nvlinks|gpulibs)\.__file__')
 
 
 def programs() -> list[Path]:
+    files = [path for room in ("probes", "measures", "nvml") for path in (ROOT / "validation" / room).rglob("*.py")]
     names = {
-        f"{(match[1] or match[2]).removesuffix('.py')}.py"
-        for path in (ROOT / "validation/probes").glob("*.py")
-        for match in PROGRAMS.finditer(path.read_text(encoding="utf-8"))
+        match[1] or f"{match[2]}.py" for path in files for match in PROGRAMS.finditer(path.read_text(encoding="utf-8"))
     }
-    return [ROOT / "validation/probes" / name for name in sorted(names)]
+    return sorted(path for path in files if path.name in names)
+
+
+def test_the_programs_are_found() -> None:
+    """Without one the next test says nothing."""
+    assert {path.name for path in programs()} >= {"nvlinks.py", "gpulibs.py", "torch_compute.py", "train_cnn.py"}
 
 
 @pytest.mark.parametrize("path", programs(), ids=lambda path: path.name)

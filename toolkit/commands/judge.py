@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import answers, judged, rundir
+from toolkit import answers, other_rules, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
 from toolkit.ending import print_judged
@@ -56,7 +56,7 @@ def judge(
     """
     run_dir = rundir.find(runs_dir, name)
     with working("judging"):
-        made = judged.make(run_dir, criteria, profile, out)
+        made = other_rules.make(run_dir, criteria, profile, out)
     if as_json:
         answers.say("judged", made.document())
     else:

@@ -15,10 +15,10 @@ from toolkit.accepted import accepted_rates
 from toolkit.deploy.site_state import how_built
 from toolkit.estimates import expected_s
 from toolkit.exits import Exit
-from toolkit.looking_on import looking_on
 from toolkit.loudness import progress, progress_stream
 from toolkit.progress import ProgressLines, make_progress
 from toolkit.report_branding import take_branding
+from toolkit.training_progress import telling_of_training
 from toolkit.validate.planned import PlannedRun
 from toolkit.working import working
 from validation.base.counting import be, number_of
@@ -93,7 +93,7 @@ async def measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: P
     import validation.report  # noqa: F401  (what the report needs is missed before anything is measured)
 
     shown = make_progress(progress_stream(), expected_s(plan, topology))
-    async with ticking(shown), looking_on(launcher, run_dir, plan, shown.said):
+    async with ticking(shown), telling_of_training(launcher, run_dir, plan, shown.said):
         await acceptance.measure(launcher, run_dir, topology, plan, shown, acceptance.finished(run_dir))
 
 

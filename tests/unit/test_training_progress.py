@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.site import lab, plan_of, result, results_of, write_results
-from toolkit.looking_on import looking_on, words
+from toolkit.training_progress import telling_of_training, words
 from validation.execute import Launcher
 from validation.execute.remote import Output
 from validation.measures.training.training_progress_probe import Asked, probe
@@ -56,7 +56,7 @@ def looked_on(run_dir: Path, plan: Plan, node: Node, results: list[Result]) -> l
     write_results(run_dir, results)
 
     async def run() -> None:
-        async with looking_on(cast(Launcher, node), run_dir, plan, said.append, every_s=0.001):
+        async with telling_of_training(cast(Launcher, node), run_dir, plan, said.append, every_s=0.001):
             await asyncio.sleep(0.3)
 
     asyncio.run(run())

@@ -83,7 +83,7 @@ def _round(plan: Plan, m: Measurement) -> int:
 
 
 @contextlib.asynccontextmanager
-async def looking_on(
+async def telling_of_training(
     launcher: Launcher, run_dir: Path, plan: Plan, say: Callable[[str], None], every_s: float = EVERY_S
 ) -> AsyncIterator[None]:
     """While the plan is measured; `say` gets a line every so often where it has a long training."""
