@@ -49,6 +49,7 @@ struct pair {
     struct ibv_qp qp;
     int fd, stop;
     pthread_t nic;
+    pthread_mutex_t sending; /* taken before the other, without which a full socket holds nobody up who receives */
     pthread_mutex_t lock;
     pthread_cond_t more;
     uint32_t peer;
@@ -145,28 +146,33 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *order, struct ibv_se
     uint64_t at = order->wr.rdma.remote_addr;
     *bad = order;
     if (order->opcode != IBV_WR_RDMA_WRITE_WITH_IMM || order->num_sge > 1 || order->next) return EINVAL;
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->sending);
     if (++p->messages > HONEST) {
         if (fault("word=")) word = htonl((uint32_t)strtoul(setting("FAKE_VERBS_FAULT") + 5, NULL, 0));
         if (fault("reach")) at += (uint64_t)1 << 40;
     }
+    pthread_mutex_lock(&p->lock);
     bool there = !p->broken;
+    if (!there) fail_order(p, order->wr_id, IBV_WC_WR_FLUSH_ERR);
+    pthread_mutex_unlock(&p->lock);
     if (there && cut()) {
-        pthread_mutex_unlock(&p->lock);
+        pthread_mutex_unlock(&p->sending);
         return 0;
     }
-    if (!there) fail_order(p, order->wr_id, IBV_WC_WR_FLUSH_ERR);
     for (bool more = there; more && there;) {
         uint32_t step = left < DATAGRAM ? left : DATAGRAM;
         left -= step;
         struct head h = {qp->qp_num, order->wr.rdma.rkey, step, word, !left, 0, at};
         there = transmit(p, &h, data);
-        if (!there) fail_order(p, order->wr_id, IBV_WC_RETRY_EXC_ERR);
         data += step, at += step, more = left;
+        if (there) continue;
+        pthread_mutex_lock(&p->lock);
+        fail_order(p, order->wr_id, IBV_WC_RETRY_EXC_ERR);
+        pthread_mutex_unlock(&p->lock);
     }
     if (there)
         push((struct queue *)qp->send_cq, (struct ibv_wc){.wr_id = order->wr_id, .opcode = IBV_WC_RDMA_WRITE});
-    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->sending);
     return 0;
 }
 
@@ -371,6 +377,7 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
         return NULL;
     }
     p->qp.qp_num = (uint32_t)__atomic_add_fetch(&wire->pairs, 1, __ATOMIC_RELAXED);
+    pthread_mutex_init(&p->sending, NULL);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->more, NULL);
     p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
