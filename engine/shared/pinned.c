@@ -24,13 +24,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct range *ranges;
 static CUresult (*allowed)(void);
 
-void pinned_allow(CUresult (*ready)(void)) {
-    __atomic_store_n(&allowed, ready, __ATOMIC_RELEASE);
+void pinned_allow(CUresult (*may)(void)) {
+    __atomic_store_n(&allowed, may, __ATOMIC_RELEASE);
 }
 
 static CUresult check(void) {
-    CUresult (*ready)(void) = __atomic_load_n(&allowed, __ATOMIC_ACQUIRE);
-    return ready ? ready() : CUDA_ERROR_NOT_INITIALIZED;
+    CUresult (*may)(void) = __atomic_load_n(&allowed, __ATOMIC_ACQUIRE);
+    return may ? may() : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 /* The first range that has a byte of these. Called with the lock. */

@@ -5,6 +5,6 @@
 #include "cu.h"
 
 /* The library that this is part of says whether host memory may be asked for now; until then it may not. */
-void pinned_allow(CUresult (*ready)(void));
+void pinned_allow(CUresult (*may)(void));
 
 #endif
