@@ -22,7 +22,7 @@ TEMPLATES = "roles/**/*.j2"
 #: Not Ansible's: Prometheus has a template language of its own.
 OTHERS = ("roles/monitoring/files/",)
 WORDS_MAX = 3
-WEIGHT_MAX = 8
+WEIGHT_MAX = 7
 CONDITIONALS_MAX = 2
 _ENVIRONMENT = Environment(autoescape=True)
 
