@@ -24,10 +24,10 @@ from validation.kinds.parsing import ParseError, as_facts
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError
 from validation.model.node_facts import Ports
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.rules.release import release
 from validation.run.baseline import NAME as BASELINE
+from validation.run.catalogue import load_criteria, read_criteria
 from validation.run.checked import known
 from validation.run.consistency import check_documents, known_evidence
 from validation.run.kept import as_kept

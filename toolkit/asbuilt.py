@@ -12,11 +12,11 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 from toolkit.errors import UsageFault, or_nearest
 from toolkit.exits import Exit
-from validation.asbuilt.checks import tag_of
 from validation.base.counting import number_of
 from validation.execute import Launcher
 from validation.execute.measure import Taken, take
 from validation.kinds import job_for
+from validation.measures.asbuilt.checks import tag_of
 from validation.measures.asbuilt.facts import AsBuiltFacts, CheckOutcome
 from validation.measures.asbuilt.plan import AT_A_TIME, checks
 from validation.model import Node, Topology

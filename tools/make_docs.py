@@ -26,9 +26,10 @@ from toolkit import answer_forms, exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
 from tools.docsite import measured  # noqa: E402
 from validation.model import LabLink  # noqa: E402
-from validation.rules.catalogue import load_criteria  # noqa: E402
+from validation.rules.bounds import bounds_of  # noqa: E402
 from validation.rules.fabric import load_fabric  # noqa: E402
-from validation.rules.hashes import REGISTER, register_text  # noqa: E402
+from validation.run.catalogue import load_criteria  # noqa: E402
+from validation.run.rules_hashes import REGISTER, register_text  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"
@@ -48,7 +49,7 @@ def remedies() -> str:
 def tcp_bounds() -> str:
     """How the bound of TCP bandwidth comes about, on hardware and on a lab's link."""
     fabric = load_fabric("tcp10")
-    both = [fabric.bounds(link)["tcp_bandwidth"] for link in (None, LabLink(rate_gbps=1.0, rtt_max_us=1000))]
+    both = [bounds_of(fabric, link)["tcp_bandwidth"] for link in (None, LabLink(rate_gbps=1.0, rtt_max_us=1000))]
     head = (f"| `{fabric.name}` on hardware | rehearsal on a lab link of 1 Gbit/s |", "|---|---|")
     return (
         "\n".join([*head, *(f"| {one} | {other} |" for one, other in zip(*(b.derivation for b in both), strict=True))])

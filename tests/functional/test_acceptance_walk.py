@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.beside_progress import beside_progress
 from tests.support.warm import command
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

@@ -20,9 +20,9 @@ from tests.support import fake_node
 from tests.support.asbuilt_documents import built, deployment
 from tests.support.warm import command
 from toolkit.deploy.site_state import SiteState
-from validation.asbuilt.checks import checks_of
 from validation.base import project
 from validation.kinds import parse
+from validation.measures.asbuilt.checks import checks_of
 from validation.model.built import HowBuilt
 
 pytestmark = pytest.mark.computes

@@ -26,8 +26,8 @@ from validation.base.errors import ConfigError
 from validation.model import VerdictDoc
 from validation.model.load import read_source
 from validation.report.criteria import derivations
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.run.baseline import LEAST_MARGIN, NAME, baseline_of, read_baseline
+from validation.run.catalogue import load_criteria, read_criteria
 from validation.run.names import CRITERIA
 from validation.run.other_rules import judge_otherwise, rules_of
 from validation.run.read import read

@@ -20,8 +20,8 @@ from validation.campaign.sections import PARTS
 from validation.model.load import ConfigError
 from validation.report.claims import conformance_of
 from validation.report.documents import read_run
-from validation.rules.catalogue import load_criteria
 from validation.rules.reference import packaged
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

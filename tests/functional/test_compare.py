@@ -21,7 +21,7 @@ from toolkit.exits import Exit
 from validation.compare import Comparison, NotComparable, as_html, as_text, compare
 from validation.compare.noise import ALPHA, LEAST, SMALL, shift_of_intervals
 from validation.model.load import ConfigError
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

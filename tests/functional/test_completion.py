@@ -17,10 +17,10 @@ from toolkit.cli import cli
 from toolkit.commands.formats import NONE
 from toolkit.report_request import FORMATS
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria
 from validation.rules.fabric import fabric_names
 from validation.rules.profile import profile_names
 from validation.rules.reference import packaged
+from validation.run.catalogue import load_criteria
 
 ROOT = Path(__file__).resolve().parents[2]
 

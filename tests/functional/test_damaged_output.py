@@ -17,7 +17,7 @@ from tests.support.recordings import RECORDINGS
 from validation.kinds import KINDS, parse
 from validation.kinds.parsing import ParseError
 from validation.model import Sample
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key, sign
 from toolkit.cli import cli
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

@@ -19,7 +19,7 @@ from tests.support import machines
 from tests.support.beside_progress import beside_progress
 from tests.support.warm import REPO, command
 from validation.model import VerdictDoc
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
 

@@ -27,8 +27,8 @@ from validation.report.documents import read_run
 from validation.report.json_report import json_schema
 from validation.report.openmetrics import unit_of
 from validation.report.pdf import PdfUnavailable, pdf_bytes
-from validation.rules.catalogue import load_criteria
 from validation.rules.reference import packaged
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.systems
 

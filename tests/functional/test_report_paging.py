@@ -14,7 +14,7 @@ from validation.report import paging
 from validation.report.documents import read_run
 from validation.report.render import fill, view
 from validation.report.svg.charts import Dot, bound_strip
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.systems
 

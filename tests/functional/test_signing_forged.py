@@ -21,10 +21,10 @@ from toolkit.agreement import Agreement
 from validation.model import load
 from validation.model.load import ConfigError, read_bytes
 from validation.report.formats import write_formats
-from validation.rules.hashes import rules_of
 from validation.rules.profile import Profile
 from validation.run.kept import as_kept
 from validation.run.read import read
+from validation.run.rules_hashes import rules_of
 from validation.signing import bundle, pack
 from validation.signing.verify import verify
 

@@ -21,8 +21,8 @@ from tests.support.signing_case import NEEDS_SSH
 from toolkit.commands.verify import verify as verify_command
 from validation.model import RunInfo
 from validation.model.load import ConfigError
-from validation.rules.hashes import own
 from validation.run.kept import as_kept
+from validation.run.rules_hashes import own
 from validation.signing.signatures import MOST
 from validation.signing.statement import signer
 from validation.signing.verify import Verification, verify

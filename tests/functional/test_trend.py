@@ -18,7 +18,7 @@ from tests.support.report_fixture import make_run
 from toolkit import trends
 from toolkit.cli import cli
 from toolkit.exits import Exit
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 from validation.trend import Trend, as_html, as_text, trend_of
 from validation.trend.gather import LEAST_SLOPE, LEVEL, _drifts, _mann_kendall, _spread, _steps, _Value
 from validation.trend.model import NotOneSeries

@@ -56,10 +56,10 @@ def test_every_command_criterion_fabric_profile_role_and_document_has_its_place(
     from toolkit.cli import cli
     from tools.docsite import commands
     from validation.kinds import KINDS
-    from validation.rules.catalogue import load_criteria
     from validation.rules.fabric import fabric_names
     from validation.rules.profile import profile_names
     from validation.rules.reference import packaged
+    from validation.run.catalogue import load_criteria
 
     def ids(page: str) -> set[str]:
         return set(re.findall(r"\bid=\"([^\"]+)\"", (site / "reference" / page).read_text(encoding="utf-8")))

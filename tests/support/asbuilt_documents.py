@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from tests.support.tool_documents import doc
-from validation.asbuilt.checks import checks_of
+from validation.measures.asbuilt.checks import checks_of
 from validation.model.built import Deployment, NodeBuilt
 
 SHA256 = "0" * 64

@@ -22,8 +22,8 @@ from validation.kinds.record import names
 from validation.model import DENIED, REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.model.load import load_json, read_results
 from validation.probes import ProbeDoc
-from validation.rules.catalogue import load_criteria
 from validation.rules.fabric import load_fabric
+from validation.run.catalogue import load_criteria
 from validation.verdict.judge import judge
 
 METRICS = {

@@ -32,11 +32,11 @@ from validation.model import (
 )
 from validation.model.node_facts import NodeFacts
 from validation.plan.suites import SUITES, make_plan
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
 from validation.rules.profile import Profile, load_profile, read_profile
 from validation.rules.reference import packaged
 from validation.rules.waiver import Waiver
+from validation.run.catalogue import load_criteria, read_criteria
 from validation.run.kept import as_kept
 from validation.run.read import tied
 from validation.verdict.judge import judge

@@ -25,6 +25,7 @@ from tests.support.site import (
 )
 from validation.judging.case import make_case
 from validation.model import Measurement, Plan, Port, Result, Sample, Subject, Topology, VerdictDoc
+from validation.rules.bounds import bounds_of
 from validation.rules.fabric import Fabric, load_fabric
 from validation.verdict.equals import slower
 from validation.verdict.judge import judge
@@ -147,7 +148,7 @@ def faults(shape: str) -> Iterator[Fault]:
 
 def measured(m: Measurement, fabric: Fabric, takes: Takes) -> Result:
     """What ports of that fabric carry, less what a fault takes."""
-    bounds = fabric.bounds()
+    bounds = bounds_of(fabric)
     chance = random.Random(m.id)
     own = 1 + chance.uniform(-0.003, 0.003)
     if m.kind == "path-mtu":

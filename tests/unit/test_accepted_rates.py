@@ -26,8 +26,8 @@ from validation.judging.accepted import AcceptedRates
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError, load_json
 from validation.plan.suites import make_plan
-from validation.rules.catalogue import read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
+from validation.run.catalogue import read_criteria
 from validation.run.read import read
 from validation.verdict.judge import judge
 

@@ -14,9 +14,9 @@ from tests.support.tool_documents import values
 from toolkit import asbuilt
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from validation.asbuilt import checks
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
+from validation.measures.asbuilt import checks
 from validation.measures.asbuilt.facts import AsBuiltFacts
 from validation.model import Measurement, Result
 from validation.model.load import ConfigError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.support.fake_node import FakeNode, fake_host, healthy, inventory
-from validation.asbuilt.checks import check_list, checks_of, names_of
 from validation.asbuilt.site import Site, Unresolved
+from validation.measures.asbuilt.checks import check_list, checks_of, names_of
 
 GROUPS = {"head": ("heads",), "client1": ("clients",), "gpu1": ("gpu_servers",)}
 EVERY = [name for entry in check_list().files for name in names_of(entry)]

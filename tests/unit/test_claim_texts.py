@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import fabric_names, read_fabric
 from validation.rules.reference import Claim, packaged
+from validation.run.catalogue import load_criteria, read_criteria
 
 REFERENCE = packaged()
 CRITERIA = {c.id: c for c in load_criteria()}

@@ -6,8 +6,8 @@ import pytest
 
 from validation.kinds import KINDS
 from validation.model.load import ConfigError
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import Expectation, fabric_names, load_fabric
+from validation.run.catalogue import load_criteria, read_criteria
 
 IDS = [
     "pf.bom",

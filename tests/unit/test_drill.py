@@ -21,7 +21,7 @@ from toolkit.lab import drill, drill_request, drill_validation, drillplan, fault
 from toolkit.lab.drill import Drilled
 from toolkit.lab.drillplan import Turn
 from toolkit.lab.spec import LabSpec, make_spec
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 CLEAN = judged(lambda m: None)
 SLOW = judged(spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985))

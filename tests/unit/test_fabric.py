@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from validation.model import LabLink
 from validation.model.load import ConfigError, Source
-from validation.rules.bounds import tcp_payload_share
+from validation.rules.bounds import bounds_of
 from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric, read_fabric
+from validation.rules.wire import tcp_payload_share
 
 NAMES = {
     "tcp10", "roce10", "roce40", "roce100", "ib-fdr", "ib-edr", "vmxnet3-10", "pvrdma100",
@@ -33,7 +34,7 @@ def test_profile(name):
     assert fabric.name == name
     assert fabric.needs_rdma == (fabric.transport != "tcp")
     assert all(v for v in fabric.sources.model_dump(exclude={"rdma_mtu"}).values())
-    bounds = fabric.bounds()
+    bounds = bounds_of(fabric)
     assert set(fabric.figures()) == set(bounds) & {*FIGURES, "mtu"}
     assert all(bound.source and bound.derivation for bound in bounds.values())
     assert ("tcp_bandwidth" in bounds) == (fabric.link_layer == "Ethernet")
@@ -60,7 +61,7 @@ def test_rdma_ceiling(name, payload):
 
 def test_the_bound_is_derived_step_by_step():
     fabric = load_fabric("tcp10")
-    bound, share = fabric.bounds()["tcp_bandwidth"], fabric.tcp_bandwidth.fraction
+    bound, share = bounds_of(fabric)["tcp_bandwidth"], fabric.tcp_bandwidth.fraction
     words = "\n".join(bound.derivation)
     for step in (
         "line rate of tcp10: 10 Gbit/s",
@@ -74,16 +75,16 @@ def test_the_bound_is_derived_step_by_step():
 
 def test_a_rehearsal_takes_the_labs_rate_and_says_both():
     fabric = load_fabric("tcp10")
-    bound = fabric.bounds(LINK)["tcp_bandwidth"]
+    bound = bounds_of(fabric, LINK)["tcp_bandwidth"]
     assert bound.ceiling == pytest.approx(0.9900, abs=1e-4)
     assert bound.floor == pytest.approx(0.95 * bound.ceiling)
     assert "1 Gbit/s" in bound.derivation[0]
-    assert f"tcp10 on hardware: floor {fabric.bounds()['tcp_bandwidth'].floor:g} Gbit/s" in bound.nominal
+    assert f"tcp10 on hardware: floor {bounds_of(fabric)['tcp_bandwidth'].floor:g} Gbit/s" in bound.nominal
 
 
 @given(rate=st.floats(0.01, 100), error=st.floats(-0.03, 0.005))
 def test_within_3_percent_of_truth_passes_and_a_tenth_fails(rate, error):
-    bound = TCP100.bounds(LabLink(rate_gbps=rate, rtt_max_us=1))["tcp_bandwidth"]
+    bound = bounds_of(TCP100, LabLink(rate_gbps=rate, rtt_max_us=1))["tcp_bandwidth"]
     truth = bound.ceiling
     assert bound.floor <= truth * (1 + error) <= truth * 1.005 * (1 + 1e-9)
     assert truth / 10 < bound.floor
@@ -91,11 +92,11 @@ def test_within_3_percent_of_truth_passes_and_a_tenth_fails(rate, error):
 
 def test_latency_bound():
     fabric = load_fabric("roce40")
-    assert fabric.bounds()["tcp_rtt"].maximum == 50
-    rehearsal = fabric.bounds(LINK)["tcp_rtt"]
+    assert bounds_of(fabric)["tcp_rtt"].maximum == 50
+    rehearsal = bounds_of(fabric, LINK)["tcp_rtt"]
     assert rehearsal.maximum == 800
     assert "at most 50 us" in rehearsal.nominal
-    assert "tcp_rtt" not in fabric.model_copy(update={"tcp_rtt": None}).bounds()
+    assert "tcp_rtt" not in bounds_of(fabric.model_copy(update={"tcp_rtt": None}))
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("roce4O", "roce40"), ("tcp-10", "tcp10"), ("IB-EDR", "ib-edr")])

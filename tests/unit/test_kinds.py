@@ -18,7 +18,7 @@ from validation.measures.rdma import rdma_serving_probe
 from validation.plan.suites import SUITES
 from validation.probes import asked
 from validation.probes.__main__ import find, parse
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 ROOT = Path(__file__).parents[2]
 

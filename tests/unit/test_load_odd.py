@@ -18,10 +18,10 @@ from validation.model import Plan, RunInfo
 from validation.model.load import ConfigError, load_json, load_yaml, read_results
 from validation.plan.suites import SUITES
 from validation.report.customer import load_customer
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import load_fabric
 from validation.rules.profile import load_profile
 from validation.rules.waiver import WaiverFile, load_waivers
+from validation.run.catalogue import load_criteria, read_criteria
 
 CRITERIA = load_criteria()
 PLAN = plan_of(lab())

@@ -26,6 +26,7 @@ from tests.support.site import (
 from tests.support.site import results_of as results
 from validation.model.load import ConfigError, Source
 from validation.plan.suites import SUITES
+from validation.rules.bounds import bounds_of
 from validation.rules.fabric import fabric_names, load_fabric
 from validation.rules.profile import Profile, load_profile, profile_names, profile_path, read_profile
 from validation.run.kept import as_kept
@@ -126,7 +127,7 @@ def test_the_network_of_every_rdma_fabric_can_be_accepted() -> None:
     """Nothing that the network profile owes lacks a bound on any fabric of the package."""
     for name in fabric_names():
         fabric = load_fabric(name)
-        bounds = fabric.bounds()
+        bounds = bounds_of(fabric)
         for criterion_ in profile("network").owed_on(CRITERIA, fabric):
             key = criterion_.bound.fabric_key
             assert key is None or key in bounds, f"{name}: {criterion_.id} has no bound"

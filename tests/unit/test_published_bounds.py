@@ -7,6 +7,7 @@ import pytest
 from tests.support.site import ALL, CRITERIA, around, criterion, hardware, plan_of, real_results, result, trained
 from tests.support.site import verdict_of as judged_by
 from validation.model import Bom, CriterionVerdict, Measurement, Result
+from validation.rules.bounds import bounds_of
 from validation.rules.criterion import Limit
 from validation.rules.fabric import fabric_names, load_fabric
 from validation.rules.reference import packaged
@@ -61,7 +62,7 @@ def test_layouts_are_held_to_the_ratio_of_their_fabric() -> None:
 @pytest.mark.parametrize("name", fabric_names())
 def test_every_fabric_has_a_ratio_of_remote_to_native_speed(name: str) -> None:
     fabric = load_fabric(name)
-    ratio = fabric.bounds()["remote_ratio"]
+    ratio = bounds_of(fabric)["remote_ratio"]
     slow = fabric.transport == "tcp" or (fabric.transport == "roce" and fabric.line_rate_gbps < 40)
     assert ratio.floor == (0.9 if name == "pvrdma100" else 0.8 if slow else 0.95)
     stated = fabric.remote_ratio

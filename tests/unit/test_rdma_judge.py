@@ -21,7 +21,7 @@ from tests.support.site import (
     with_value,
 )
 from validation.model import Failure, Measurement, Plan, Result, Topology, VerdictDoc
-from validation.rules.bounds import BOTH_WAYS
+from validation.rules.bounds import BOTH_WAYS, bounds_of
 from validation.rules.fabric import fabric_names, load_fabric
 
 
@@ -297,14 +297,14 @@ def test_a_latency_below_the_wire_is_a_fault_of_the_measurement() -> None:
 def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
     for name in fabric_names():
         fabric = load_fabric(name)
-        bounds = fabric.bounds()
+        bounds = bounds_of(fabric)
         for key in ("rdma_bandwidth", BOTH_WAYS):
             bound = bounds.get(key)
             assert (bound is None) == (not fabric.needs_rdma)
             if bound is not None:
                 assert bound.floor < bound.ceiling
-    assert load_fabric("ib-edr").bounds()["rdma_read_latency"].maximum == 4.5
-    assert load_fabric("roce40").bounds()["rdma_write_latency"].maximum == 25
+    assert bounds_of(load_fabric("ib-edr"))["rdma_read_latency"].maximum == 4.5
+    assert bounds_of(load_fabric("roce40"))["rdma_write_latency"].maximum == 25
 
 
 # --- TCP between emulated machines ------------------------------------------------------------------------------------

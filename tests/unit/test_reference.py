@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from validation.model.load import ConfigError, Source
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import fabric_names, load_fabric, read_fabric
 from validation.rules.reference import load_reference, packaged
+from validation.run.catalogue import load_criteria, read_criteria
 
 CLAIM = """document: {{key: paper, title: A paper, cite: Paper 2020, founding: true}}
 machines:

@@ -21,7 +21,7 @@ from validation.report.json_report import ReportDoc, report_json
 from validation.report.numbers import typeset
 from validation.report.svg.colour import contrast
 from validation.report.system import system
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 TIMES = "\u00d7"
 

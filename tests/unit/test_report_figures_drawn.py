@@ -46,7 +46,7 @@ from validation.report.topology_drawing import node_figures
 from validation.report.training import Training, training
 from validation.report.training_figures import training_figures
 from validation.report.utilisation import utilisation_figure
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 
 CROSS = 'stroke="#b3261e" stroke-width="3" fill="none"'
 

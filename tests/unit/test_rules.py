@@ -12,12 +12,12 @@ import yaml
 from validation.model import RunInfo
 from validation.model.load import Source
 from validation.plan.suites import SUITES
-from validation.rules import hashes
-from validation.rules.catalogue import criteria_files, load_criteria, read_criteria
 from validation.rules.fabric import load_fabric, read_fabric
 from validation.rules.profile import load_profile
 from validation.rules.reference import load_reference, packaged
 from validation.rules.release import release
+from validation.run import rules_hashes
+from validation.run.catalogue import criteria_files, load_criteria, read_criteria
 
 INFO = RunInfo(
     run="r", created="2026-11-21T10:15:00Z", toolkit_version=release(), site="s", inventory="i", fabric="tcp10",
@@ -27,8 +27,8 @@ INFO = RunInfo(
 
 def test_the_register_holds_the_rules_of_this_release() -> None:
     """Written by tools/make_docs.py; a later release knows runs of this one by it."""
-    path = Path(hashes.__file__).with_name(hashes.REGISTER)
-    assert path.read_text() == hashes.register_text(), "run tools/make_docs.py"
+    path = Path(rules_hashes.__file__).with_name(rules_hashes.REGISTER)
+    assert path.read_text() == rules_hashes.register_text(), "run tools/make_docs.py"
 
 
 def refolded(source: Source) -> Source:
@@ -42,9 +42,9 @@ def test_a_file_that_is_moved_folded_or_commented_on_is_the_same_rule() -> None:
     fabric = read_fabric("tcp10")
     loaded = load_fabric(refolded(fabric.source))
     profile = load_profile("training", criteria, SUITES)
-    found = hashes.rules_of(INFO, criteria, reference, loaded, profile, {})
+    found = rules_hashes.rules_of(INFO, criteria, reference, loaded, profile, {})
     assert (found.release, found.other) == (release(), ())
-    assert found.sha256 == hashes.rules_of(INFO, load_criteria(), packaged(), fabric.fabric, profile, {}).sha256
+    assert found.sha256 == rules_hashes.rules_of(INFO, load_criteria(), packaged(), fabric.fabric, profile, {}).sha256
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,10 @@ def test_whatever_a_criterion_says_counts(field: str, value: object) -> None:
     first, *others = load_criteria()
     changed = first.model_copy(update={field: value})
     fabric = read_fabric("tcp10").fabric
-    found = hashes.rules_of(INFO, [changed, *others], packaged(), fabric, None, {})
+    found = rules_hashes.rules_of(INFO, [changed, *others], packaged(), fabric, None, {})
     assert found.release is None
     assert found.other == (f"criteria {first.id}",)
-    found = hashes.rules_of(INFO, others, packaged(), fabric, None, {})
+    found = rules_hashes.rules_of(INFO, others, packaged(), fabric, None, {})
     assert found.other == (f"criteria {first.id} (missing)",)
 
 
@@ -65,10 +65,10 @@ def test_a_claim_a_fabric_and_a_template_count_too() -> None:
     fabric = read_fabric("tcp10").fabric
     other = fabric.model_copy(update={"mtu": 1500})
     criteria = load_criteria()
-    found = hashes.rules_of(INFO, criteria, packaged(), other, None, {"_intro.html": "ACCEPTED"})
+    found = rules_hashes.rules_of(INFO, criteria, packaged(), other, None, {"_intro.html": "ACCEPTED"})
     assert found.other == ("fabric profile tcp10", "templates of the report: _intro.html")
     own = fabric.model_copy(update={"name": "ours"})
-    assert hashes.rules_of(INFO, criteria, packaged(), own, None, {}).other == (
+    assert rules_hashes.rules_of(INFO, criteria, packaged(), own, None, {}).other == (
         "fabric profile ours (of the site's own)",
     )
 
@@ -77,22 +77,25 @@ def test_an_earlier_release_is_known_by_the_register(monkeypatch: pytest.MonkeyP
     fabric = read_fabric("tcp10").fabric
     first, *others = load_criteria()
     older = [first.model_copy(update={"statement": "as it was"}), *others]
-    theirs = hashes.ReleaseRules(
-        hashes.criteria_hashes(older), hashes.claims_hashes(packaged()), {"tcp10": hashes.said_by(fabric)}, {}
+    theirs = rules_hashes.ReleaseRules(
+        rules_hashes.criteria_hashes(older),
+        rules_hashes.claims_hashes(packaged()),
+        {"tcp10": rules_hashes.said_by(fabric)},
+        {},
     )
-    known = {**hashes.register(), "0.0.1": theirs}
-    monkeypatch.setattr(hashes, "register", lambda: known)
+    known = {**rules_hashes.register(), "0.0.1": theirs}
+    monkeypatch.setattr(rules_hashes, "register", lambda: known)
     earlier = INFO.model_copy(update={"toolkit_version": "0.0.1"})
-    assert hashes.rules_of(earlier, older, packaged(), fabric, None, {}).release == "0.0.1"
-    assert hashes.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
-    assert hashes.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
-    assert criteria_files(Path(hashes.__file__).parent / "criteria")
+    assert rules_hashes.rules_of(earlier, older, packaged(), fabric, None, {}).release == "0.0.1"
+    assert rules_hashes.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
+    assert rules_hashes.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
+    assert criteria_files(Path(rules_hashes.__file__).parent / "criteria")
 
 
 def test_texts_that_have_other_names_today_stay_in_the_register(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that keeps them was judged by this release's rules, and can be verified."""
-    own = hashes.own()
-    monkeypatch.setattr(hashes, "own", lambda: replace(own, texts={"criteria moved.yml": "0" * 64}))
-    texts = json.loads(hashes.register_text())[release()]["texts"]
+    own = rules_hashes.own()
+    monkeypatch.setattr(rules_hashes, "own", lambda: replace(own, texts={"criteria moved.yml": "0" * 64}))
+    texts = json.loads(rules_hashes.register_text())[release()]["texts"]
     assert texts["criteria moved.yml"] == "0" * 64
     assert set(own.texts.values()) < set(texts.values())

@@ -18,8 +18,8 @@ from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
 from validation.base.errors import ConfigError
 from validation.model import Origin
-from validation.rules.catalogue import read_criteria
 from validation.rules.fabric import LoadedFabric, load_fabric, read_fabric
+from validation.run.catalogue import read_criteria
 from validation.run.kept import as_kept
 from validation.run.names import FABRIC
 from validation.run.read import read, tied

@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from validation.report.numbers import typeset
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 from validation.signing.pdf_words import _Pdf
 
 SAMPLE = Path(__file__).parents[2] / "docs/sample"

@@ -10,8 +10,8 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from tests.support.node_modules import ROOT, load
-from validation.rules.catalogue import load_criteria
 from validation.rules.floors import numbers as versions
+from validation.run.catalogue import load_criteria
 
 RELEASES = {
     path.stem: yaml.safe_load(path.read_text())["stack_data"]

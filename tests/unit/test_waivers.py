@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from validation.model.load import ConfigError
-from validation.rules.catalogue import load_criteria
 from validation.rules.waiver import MAX_DAYS, Waiver, load_waivers
+from validation.run.catalogue import load_criteria
 
 IDS = [c.id for c in load_criteria()]
 GOOD = {

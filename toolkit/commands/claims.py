@@ -13,10 +13,10 @@ from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
 from toolkit.progress import make_console
 from validation.base.counting import number_of
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, fabric_names, load_fabric
 from validation.rules.reference import Claim, Reference, packaged
+from validation.run.catalogue import load_criteria
 
 document_option = click.option(
     "--document", metavar="KEY", help="List only the claims of this document, as whitepaper."

@@ -14,8 +14,8 @@ from toolkit.errors import UsageFault, or_nearest
 from toolkit.progress import make_console
 from validation.base.counting import number_of
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
+from validation.run.catalogue import load_criteria
 
 suite_option = click.option("--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITES)}.")
 

@@ -13,6 +13,7 @@ from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
 from toolkit.progress import make_console
 from validation.model import Bound
+from validation.rules.bounds import bounds_of
 from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric
 
 
@@ -74,7 +75,7 @@ def show(name: str, inventory: Path | None, as_json: bool) -> None:
     """
     fabric = load_fabric(name)
     link = read_inventory(inventory).lab_link if inventory else None
-    bounds = fabric.bounds(link)
+    bounds = bounds_of(fabric, link)
     if as_json:
         document = {
             "fabric": fabric.model_dump(mode="json"),

@@ -12,9 +12,9 @@ from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.progress import make_console
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.profile import Profile, load_profile, profile_names, read_profile
+from validation.run.catalogue import load_criteria
 
 
 @group(invoke_without_command=True)

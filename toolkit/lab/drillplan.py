@@ -14,8 +14,8 @@ from toolkit.errors import LabError
 from toolkit.lab import faults
 from toolkit.lab.spec import LabSpec, NodeSpec
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
+from validation.run.catalogue import load_criteria
 
 SHORT = (
     "slow-link",

@@ -18,8 +18,8 @@ from toolkit.validate.planned import PlannedRun
 from validation.model import Node, Topology, VerdictDoc
 from validation.model.load import load_json, read_source
 from validation.plan.suites import make_plan
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import LoadedFabric
+from validation.run.catalogue import load_criteria, read_criteria
 from validation.run.names import FABRIC
 from validation.run.read import read
 from validation.signing import MANIFEST, is_signed

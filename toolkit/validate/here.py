@@ -13,8 +13,8 @@ from toolkit.validate.planned import PlannedRun
 from toolkit.validate.request import ThisMachine
 from validation.model import Scalar, Topology
 from validation.plan.suites import UNASKED, make_plan
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import no_fabric
+from validation.run.catalogue import load_criteria, read_criteria
 
 
 def plan_here(asked: ThisMachine) -> PlannedRun:

@@ -15,8 +15,8 @@ from toolkit.validate.outline import outline_here, outlines, print_outlines
 from toolkit.validate.planned import PlannedRun, plan_run, print_plans
 from toolkit.validate.request import NewRuns, Rejudging, Resuming, ThisMachine, ValidateRequest, known_suites
 from toolkit.validate.several import measure_each
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.fabric import read_fabric
+from validation.run.catalogue import load_criteria, read_criteria
 
 
 def carry_out(request: ValidateRequest) -> None:

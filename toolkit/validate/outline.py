@@ -16,8 +16,8 @@ from toolkit.validate.request import NewRuns
 from toolkit.verdict_text import print_outline
 from validation.plan.outline import Outline, outline, planned
 from validation.plan.suites import plan_rounds
-from validation.rules.catalogue import load_criteria
 from validation.rules.fabric import LoadedFabric
+from validation.run.catalogue import load_criteria
 
 
 def outlines(asked: NewRuns, fabrics: Sequence[LoadedFabric | None]) -> list[Outline]:

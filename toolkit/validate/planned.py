@@ -25,9 +25,9 @@ from validation.execute import Launcher
 from validation.model import Plan, Scalar, Topology
 from validation.model.load import Source
 from validation.plan.suites import DEFAULT, WITHOUT, make_plan
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import LoadedFabric
+from validation.run.catalogue import load_criteria
 
 
 @dataclass(frozen=True)

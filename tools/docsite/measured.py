@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tools.docsite.markdown import code, escaped, table
 from validation.kinds import KINDS, Kind
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
+from validation.run.catalogue import load_criteria
 
 SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
 

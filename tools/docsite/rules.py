@@ -8,11 +8,12 @@ from tools.docsite.markdown import code, escaped, page, table
 from tools.docsite.measured import figure
 from validation.kinds import title
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria
+from validation.rules.bounds import bounds_of
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric
 from validation.rules.profile import Profile, load_profile, profile_names
 from validation.rules.reference import Claim, packaged
+from validation.run.catalogue import load_criteria
 
 REHEARSAL = {
     "same": "judged as on hardware",
@@ -93,7 +94,7 @@ def fabrics_page(fabrics: Sequence[Fabric]) -> str:
                 ],
             )
         )
-        bounds = fabric.bounds(None)
+        bounds = bounds_of(fabric, None)
         for key, bound in bounds.items():
             sides = [("floor", bound.floor), ("at most", bound.maximum), ("ceiling", bound.ceiling)]
             limits = ", ".join(f"{side} {value:.4g} {bound.unit}" for side, value in sides if value is not None)

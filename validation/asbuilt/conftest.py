@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from testinfra.utils.ansible_runner import AnsibleRunner  # type: ignore[import-untyped]
 
-from validation.asbuilt.checks import GROUPS, checks_of
 from validation.asbuilt.quiet import between_marks
 from validation.asbuilt.resolved import resolved
 from validation.asbuilt.site import Host, Site
+from validation.measures.asbuilt.checks import GROUPS, checks_of
 from validation.measures.asbuilt.parse import COULD_NOT_RUN
 
 _FOLDER = Path(__file__).resolve().parent

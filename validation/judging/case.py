@@ -26,6 +26,7 @@ from validation.model import (
 from validation.model.facts import Facts
 from validation.model.node_facts import NodeFacts
 from validation.model.result import F
+from validation.rules.bounds import bounds_of
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.virtual import CONTAINERS, passed_through, virtual_facts
@@ -77,12 +78,12 @@ class Case:
     @cached_property
     def bounds(self) -> dict[str, Bound]:
         """The fabric's bounds by the profile's key; what has no figure is not there."""
-        return self.fabric.bounds()
+        return bounds_of(self.fabric)
 
     @cached_property
     def lab_bounds(self) -> dict[str, Bound]:
         """The same, where a lab declares its link by that link."""
-        return self.fabric.bounds(self.topology.lab_link)
+        return bounds_of(self.fabric, self.topology.lab_link)
 
     @cached_property
     def planned(self) -> frozenset[str]:

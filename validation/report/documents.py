@@ -20,15 +20,15 @@ from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.model.built import HowBuilt
 from validation.model.load import ConfigError
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
-from validation.rules.catalogue import load_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
-from validation.rules.hashes import Rules, rules_of
 from validation.rules.profile import Profile
 from validation.rules.reference import Reference, packaged
 from validation.rules.virtual import constructed, rehearses
+from validation.run.catalogue import load_criteria
 from validation.run.names import CRITERIA, REFERENCE, RESULTS, VERDICT
 from validation.run.read import Run, read
+from validation.run.rules_hashes import Rules, rules_of
 
 RawState = Literal["intact", "changed", "missing"]
 

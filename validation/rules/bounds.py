@@ -6,21 +6,15 @@ line rate -> ceiling (encoding, MTU and header bytes) -> tolerance -> floor.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from validation.base.counting import number_of
 from validation.model import Bound, LabLink
-
-if TYPE_CHECKING:
-    from validation.rules.fabric import Fabric, RdmaLatency
+from validation.rules.fabric import Fabric, RdmaLatency
+from validation.rules.wire import ETHERNET_FRAME_BYTES, TCP_HEADERS_BYTES, tcp_payload_share
 
 CEILING_SLACK = 1.005
 """Readings up to 0.5 % above the ceiling are taken as clock and interval-edge error."""
 
-TCP_HEADERS_BYTES = 52  # IPv4 20 (RFC 791) + TCP 20 (RFC 9293) + timestamps option 12 (RFC 7323)
-ETHERNET_FRAME_BYTES = 38  # preamble and SFD 8 + header 14 + FCS 4 + inter-packet gap 12 (IEEE 802.3)
-ROCE_WIRE_BYTES = 82  # Ethernet 38 + IPv4 20 + UDP 8 + BTH 12 + ICRC 4 (InfiniBand specification, annex A17)
-INFINIBAND_WIRE_BYTES = 26  # LRH 8 + BTH 12 + ICRC 4 + VCRC 2 (InfiniBand specification, volume 1)
 
 SMALLEST_FRAME_BYTES = 84  # on the wire: 64, with preamble and SFD 8 and inter-packet gap 12 (IEEE 802.3)
 PCI_US = 0.1
@@ -33,11 +27,6 @@ below. Project default."""
 
 BOTH_WAYS = "rdma_bandwidth_both_ways"
 """Key of the bound on RDMA bandwidth of both directions added up; all other keys are those of the profile."""
-
-
-def tcp_payload_share(mtu: int) -> float:
-    """Share of an Ethernet wire's bits that are TCP payload at this IP MTU: (MTU-52)/(MTU+38)."""
-    return (mtu - TCP_HEADERS_BYTES) / (mtu + ETHERNET_FRAME_BYTES)
 
 
 def bounds_of(fabric: Fabric, lab_link: LabLink | None = None) -> dict[str, Bound]:

@@ -18,10 +18,10 @@ import yaml
 from pydantic import Field, model_validator
 
 from validation.base.yaml_text import parse_yaml
-from validation.model import Bound, LabLink, Model, Origin
+from validation.model import Model, Origin
 from validation.model.load import ConfigError, Source, line_of, load_yaml, read_source
-from validation.rules.bounds import INFINIBAND_WIRE_BYTES, ROCE_WIRE_BYTES, bounds_of, tcp_payload_share
 from validation.rules.reference import packaged
+from validation.rules.wire import INFINIBAND_WIRE_BYTES, ROCE_WIRE_BYTES, tcp_payload_share
 
 _DEFAULTS = "_defaults.yml"
 _NONE = "_none.yml"
@@ -195,10 +195,6 @@ class Fabric(Model):
         limit = getattr(self, key, None)
         times = limit.times_median if isinstance(limit, RdmaLatency) else None
         return f", each at most {times:g} x the median of the fabric's pairs" if times is not None else ""
-
-    def bounds(self, lab_link: LabLink | None = None) -> dict[str, Bound]:
-        """Every bound of this fabric by the profile's key, with its derivation; see `bounds_of`."""
-        return bounds_of(self, lab_link)
 
 
 class _Default(Model):

@@ -112,7 +112,7 @@ def baseline_of(runs: Sequence[tuple[Run, VerdictDoc]]) -> Made:
 
 def read_baseline(source: Source) -> BaselineOf:
     """What a baseline's file is of; ConfigError with file and line where it is none."""
-    from validation.rules.catalogue import CriteriaFile  # only here: it reads bounds, of which this is a part
+    from validation.run.catalogue import CriteriaFile  # only here: it reads bounds, of which this is a part
 
     found = load_yaml(source, CriteriaFile).baseline
     if found is None:

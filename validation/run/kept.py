@@ -16,7 +16,7 @@ import yaml
 
 from validation.base.yaml_text import parse_yaml, plain
 from validation.model.base import Model
-from validation.rules.hashes import own, register
+from validation.run.rules_hashes import own, register
 
 _SHOWN = 60
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[0-9.eE+-]*')

@@ -16,10 +16,10 @@ from validation.kinds.parsing import place
 from validation.model import Model, Plan, SignOff, VerdictDoc, VerdictName
 from validation.model.load import ConfigError, Source, load_json, load_yaml, read_source
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import CriteriaFile, load_criteria, read_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.profile import Profile, read_profile
 from validation.run.baseline import unfit
+from validation.run.catalogue import CriteriaFile, load_criteria, read_criteria
 from validation.run.consistency import check_documents, read_evidence
 from validation.run.names import VERDICT
 from validation.run.read import Run, read

@@ -25,13 +25,13 @@ from validation.model.load import (
     results_text,
 )
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import criteria_files, load_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, load_fabric
 from validation.rules.profile import Profile, load_profile
 from validation.rules.reference import Reference, load_reference, reference_files
 from validation.rules.release import release
 from validation.rules.waiver import Waiver, load_waivers
+from validation.run.catalogue import criteria_files, load_criteria
 from validation.run.names import (
     ACCEPTED,
     BUILT,

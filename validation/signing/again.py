@@ -11,9 +11,9 @@ from validation.model.load import load_json, read_bytes, read_source
 from validation.report.documents import RunDocuments, read_run
 from validation.report.formats import FILES, make
 from validation.report.pdf_record import NAME, PdfRecord, record_of
-from validation.rules.hashes import Rules
 from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
+from validation.run.rules_hashes import Rules
 from validation.signing.pdf_words import differences
 
 _LOOK = "verify where these are installed, or read report.html in its place"

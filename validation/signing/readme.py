@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.model import RunInfo, VerdictDoc
 from validation.model.base import NAMESPACES
-from validation.rules.hashes import Rules
+from validation.run.rules_hashes import Rules
 from validation.signing import MANIFEST, SIGNATURES
 from validation.signing.statement import WORDS, one_line
 

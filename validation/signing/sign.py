@@ -16,9 +16,9 @@ from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report import pdf_record
 from validation.report.formats import FILES
 from validation.report.unavailable import Unavailable
-from validation.rules.hashes import Rules
 from validation.rules.release import release
 from validation.run.read import read
+from validation.run.rules_hashes import Rules
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.certificate import Certificate, certificate

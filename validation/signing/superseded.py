@@ -18,9 +18,9 @@ from validation.model.load import ConfigError, read_bytes
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.formats import FILES
-from validation.rules.hashes import Rules
 from validation.run.names import RESULTS, RUN, VERDICT
 from validation.run.read import read
+from validation.run.rules_hashes import Rules
 from validation.signing.again import judged_again, made_again
 from validation.signing.forms import odd_forms
 from validation.signing.strays import SUPERSEDED

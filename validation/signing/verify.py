@@ -16,9 +16,9 @@ from validation.judging.documents import same_rules
 from validation.model import RunInfo, SignOff, VerdictDoc
 from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report.customer import NAME as REPORT_YML
-from validation.rules.hashes import Rules
 from validation.rules.release import release
 from validation.run.read import Run, read
+from validation.run.rules_hashes import Rules
 from validation.signing import MANIFEST
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle

@@ -25,9 +25,9 @@ from tests.support.driver import whole
 from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
-from validation.asbuilt.checks import checks_of
 from validation.execute import Remote
 from validation.execute.measure import utc_now
+from validation.measures.asbuilt.checks import checks_of
 from validation.model import Node
 from validation.model.built import Deployment, NodeBuilt
 

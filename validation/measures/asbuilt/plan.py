@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.asbuilt.checks import checks_of
+from validation.measures.asbuilt.checks import checks_of
 from validation.model import Measurement, Node
 from validation.plan.request import Part, Request, Suite
 

@@ -10,8 +10,8 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import bound_of, subject_of
 from validation.model import Judgement, Measurement, Result
-from validation.rules.bounds import TCP_HEADERS_BYTES
 from validation.rules.criterion import Criterion
+from validation.rules.wire import TCP_HEADERS_BYTES
 
 
 @method("tcp-loss", "segments that TCP sent again, as a share of those that arrived")

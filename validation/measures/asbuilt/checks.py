@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from validation.model import Model
 from validation.model.load import load_yaml
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).resolve().parents[2] / "asbuilt"
 LIST = FOLDER / "checks.yml"
 Group = Literal["heads", "clients", "gpu_servers"]
 GROUPS: tuple[str, ...] = get_args(Group)

@@ -21,12 +21,12 @@ from validation.measures.compute.burn_in_plan import MINUTES
 from validation.model import RunInfo
 from validation.model.base import Model
 from validation.plan.suites import SUITES
-from validation.rules.catalogue import load_criteria, read_criteria
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, fabric_names, no_fabric, read_fabric
 from validation.rules.profile import Profile, profile_names, read_profile
 from validation.rules.reference import Reference, packaged
 from validation.rules.release import release
+from validation.run.catalogue import load_criteria, read_criteria
 
 REGISTER = "releases.json"
 """File of this package: release -> the hashes of its rules. tools/make_docs.py writes what this release's are."""
