@@ -18,7 +18,7 @@ from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
 from toolkit.node.state import Kept
 from validation.base.project import ROOT
-from validation.rules.catalogue import load_criteria
+from validation.run.catalogue import load_criteria
 from validation.verdict.addendum import facts_of, faults_of, figures_of
 
 LAB = site.lab(("head", "client1", "gpu1", "gpu2"))
