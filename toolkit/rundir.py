@@ -6,7 +6,8 @@ import contextlib
 import fcntl
 import os
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -109,36 +110,37 @@ def copy_rules(run_dir: Path, fabric: LoadedFabric, criteria: Iterable[Source]) 
             write_text(run_dir / folder / source.path.name, as_kept(source.text))
 
 
-def begin(
-    run_dir: Path,
-    info: RunInfo,
-    topology: Topology,
-    plan: Plan,
-    fabric: LoadedFabric,
-    criteria: Iterable[Source],
-    inventory: BaseModel | None = None,
-    built: HowBuilt | None = None,
-    agreed: Mapping[str, str] | None = None,
-    accepted: AcceptedRates | None = None,
-) -> None:
-    """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
+@dataclass(frozen=True)
+class NewRun:
+    """Everything that is asked of a run, before anything runs.
 
     `fabric` and `criteria` are what was planned by, `inventory` is what may be kept of the inventory, `built` how the
     site was built, `agreed` the acceptance profile and waivers, file name to text, `accepted` what it trained at when
     it was accepted.
     """
-    for name, text in (agreed or {}).items():
+
+    info: RunInfo
+    topology: Topology
+    plan: Plan
+    fabric: LoadedFabric
+    criteria: Sequence[Source]
+    inventory: BaseModel | None = None
+    built: HowBuilt | None = None
+    agreed: Mapping[str, str] = field(default_factory=dict)
+    accepted: AcceptedRates | None = None
+
+
+def begin(run_dir: Path, new: NewRun) -> None:
+    """Write all of it. run.json comes last: with it the run can be resumed."""
+    for name, text in new.agreed.items():
         write_text(run_dir / name, as_kept(text))
-    if inventory is not None:
-        write_document(run_dir / INVENTORY, inventory)
-    if built is not None:
-        write_document(run_dir / BUILT, built)
-    if accepted is not None:
-        write_document(run_dir / ACCEPTED, accepted)
-    copy_rules(run_dir, fabric, criteria)
-    write_document(run_dir / TOPOLOGY, topology)
-    write_document(run_dir / PLAN, plan)
-    write_document(run_dir / RUN, info.model_copy(update={"documents": tied(run_dir)}))
+    for name, document in ((INVENTORY, new.inventory), (BUILT, new.built), (ACCEPTED, new.accepted)):
+        if document is not None:
+            write_document(run_dir / name, document)
+    copy_rules(run_dir, new.fabric, new.criteria)
+    write_document(run_dir / TOPOLOGY, new.topology)
+    write_document(run_dir / PLAN, new.plan)
+    write_document(run_dir / RUN, new.info.model_copy(update={"documents": tied(run_dir)}))
 
 
 def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> None:

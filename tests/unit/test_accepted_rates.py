@@ -169,7 +169,7 @@ def test_it_is_part_of_the_run_and_may_not_change(tmp_path: Path, believed: list
     run.mkdir()
     plan = plan_of(topology, SECOND)
     info = run_info(topology, plan).model_copy(update={"created": "2026-06-01T10:00:00Z"})
-    rundir.begin(run, info, topology, plan, read_fabric("tcp10"), read_criteria(), accepted=rates)
+    rundir.begin(run, rundir.NewRun(info, topology, plan, read_fabric("tcp10"), read_criteria(), accepted=rates))
     files = read(run)
     assert files.accepted == rates
     assert "accepted.json" in files.info.documents

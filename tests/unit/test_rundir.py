@@ -33,7 +33,7 @@ def begun(runs: Path, moment: datetime = MOMENT, loaded: LoadedFabric | None = N
     topo = topology(2)
     whole = plan(topo).model_copy(update={"run": path.name})
     info = run_info(topo, whole, created=moment.isoformat(), origins={FABRIC: loaded.origin})
-    rundir.begin(path, info, topo, whole, loaded, read_criteria())
+    rundir.begin(path, rundir.NewRun(info, topo, whole, loaded, read_criteria()))
     return path
 
 

@@ -47,10 +47,18 @@ def measured(asked: PlannedRun, runs_dir: Path, begun: Callable[[Path], object] 
         with rundir.lock(run_dir):
             named = asked.plan.model_copy(update={"run": run_dir.name})
             info = _info(run_dir, asked, named)
-            rundir.begin(
-                run_dir, info, topology, named, asked.loaded, asked.sources, asked.record, built,
-                asked.agreement.files, accepted,
-            )  # fmt: skip
+            new = rundir.NewRun(
+                info=info,
+                topology=topology,
+                plan=named,
+                fabric=asked.loaded,
+                criteria=asked.sources,
+                inventory=asked.record,
+                built=built,
+                agreed=asked.agreement.files,
+                accepted=accepted,
+            )
+            rundir.begin(run_dir, new)
             take_branding(asked.branding, run_dir)
             begun(run_dir)
             progress(f"run: {run_dir}")
