@@ -33,7 +33,8 @@ asked = {"can": [can(0, 1), can(1, 0), can(0, 0), can(0, 9)[0]],
 """
 #: Host memory: flags of cuda.h, among them one that there is not (64) and I/O memory (4 of cuMemHostRegister).
 PINNED = """
-start(); p, n = c_void_p(), ctypes.c_uint()
+p, n = c_void_p(), ctypes.c_uint()
+early = code(cuda.cuMemHostAlloc, byref(p), c_size_t(4096), 0); start()
 block = (ctypes.c_ubyte * 8192)(); at = ctypes.addressof(block)
 register = lambda where, size, flags=0: code(cuda.cuMemHostRegister_v2, c_void_p(where), c_size_t(size), flags)
 unregister = lambda where: code(cuda.cuMemHostUnregister, c_void_p(where))
@@ -43,9 +44,9 @@ give = lambda where: code(cuda.cuMemFreeHost, c_void_p(where))
 said([take(64), take(5), flags(p.value + 4095), unregister(p.value), give(p.value + 1), give(p.value), give(p.value),
       register(at, 4096, 2), flags(at + 4095), flags(at + 4096)[0], register(at + 4095, 2), register(at + 4096, 4096),
       register(at, 0), register(at, 1, 4), give(at), unregister(at + 1), unregister(at), unregister(at),
-      register(at, 4096)])
+      register(at, 4096), early])
 """
-EXPECTED = [1, 0, [0, 5], 713, 1, 0, 1, 0, [0, 2], 1, 712, 0, 1, 801, 1, 713, 0, 713, 0]
+EXPECTED = [1, 0, [0, 5], 713, 1, 0, 1, 0, [0, 2], 1, 712, 0, 1, 801, 1, 713, 0, 713, 0, 3]
 
 
 def test_peers_reach_each_other_once_it_is_enabled(tmp_path: Path):
