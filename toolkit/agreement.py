@@ -110,15 +110,16 @@ def up_front(
         ]
     waived = {w.criterion for w in agreement.waivers if w.subject is None}
     unpaid = [c for c in owed if c.id not in waived]
+    unmeasured = [c.id for c in unpaid if c.no_probe is not None]
     holes = {
-        "no measurement in this release": [c.id for c in unpaid if c.no_probe is not None],
+        "no measurement in this release": unmeasured,
         f"no bound on {fabric.name}": [c.id for c in unpaid if c.no_probe is None and _no_figure(c, fabric)],
         "suite not selected": [c.id for c in unpaid if c.no_probe is None and c.suite not in suites],
     }
     if any(holes.values()):
         told = "; ".join(f"{why}: {', '.join(ids)}" for why, ids in holes.items() if ids)
         said.append(f"this run cannot end ACCEPTED without a waiver for each of these: {told}")
-        if profile is not None and holes["no measurement in this release"]:
+        if profile is not None and unmeasured:
             said.append(f"profiles that this release measures as a whole: {', '.join(reachable(criteria))}")
     return said
 

@@ -4,7 +4,10 @@ A syntax check over the product. It looks for
 
 - a literal searched `in`, or compared with, something whose name says that it is a message (why, words, reason, ...);
 - `.split()`, `.partition()`, `.startswith()`, ... and regular expressions applied to such a thing;
-- the same with a literal of two words or more, whatever it is applied to.
+- the same with a literal of two words or more, whatever it is applied to, also as a key;
+- a table, or a `match`, that is asked with such a thing, and a message that is looked for in another;
+- `str()` of an exception that was caught, whatever it is called;
+- in templates `in`, `==` with two words or more, and methods and filters that take a text apart.
 
 What a foreign program prints, and files of a foreign form, have to be read so: these are listed in FOREIGN with the
 reason. An entry is `function: expression`, so that it survives a move; a search is listed without its pattern.
@@ -31,6 +34,11 @@ TAKING_APART = re.compile("r?split|r?partition|(starts|ends)with|remove(prefix|s
 SEARCHING = re.compile("search|(full)?match|find(all|iter)|split|subn?")
 AS_IT_IS = re.compile("lower|upper|[lr]?strip|casefold|decode|replace|join|format")
 """Methods whose result is the same message."""
+SINGLE = re.compile(
+    "_?(.*_)?(why|reason|message|detail|headline|cause|remedy|statement|explanation|problem|sentence|complaint|"
+    "summary|caption|fault|error|text)_?", re.IGNORECASE
+)  # fmt: skip
+"""Those of them that are the names of one message, and never of a list."""
 TWO_WORDS = re.compile(r"[A-Za-z]{2}[^A-Za-z]* [^A-Za-z]*[A-Za-z]{2}")
 
 FOREIGN: dict[str, tuple[str, ...]] = {
@@ -59,7 +67,6 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "of_inventory: _FILE.match(words)",
     ),
     "Slurm's and Docker's commands": (
-        "reason: reason == 'None'",
         "_tell: reason not in ('', 'None')",
         "identity: 'no such image' in said.lower()",
         "most_s: re.findall(words)",
@@ -72,12 +79,15 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "_hold: _GIVEN.search(holder.said)",
         "_take_back: _GIVEN.search(holder.said)",
         "_state: reason != 'none'",
+        "reason: reason == 'None'",
+        "_waiting_for: _REASONS.get(reason, reason)",
         "native_end: 'timed out' not in last",
         "record: _said('sacct', '-nPX', '-j', str(lease), '-o', 'Start,End').split()",
         "record: words[-1].split('|')",
     ),
     "the kernel and its drivers": (
         "module: 'Open Kernel Module' in text",
+        "known: self.state != 'not supported'",
         "xid: XID.search(message)",
         "xid: LOST.search(message)",
         "xid: _ADDRESS.findall(message)",
@@ -90,6 +100,11 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     ),
     "tools that measure, and the libraries that train": (
         "_of_text: 'bandwidth (GB/s)' in line",
+        "_of_json: report.get('GPU Device list')",
+        "parse: about.get('DCGM Version')",
+        "parse: about.get('Driver Version Detected')",
+        "parse: said.get('Driver Version Detected')",
+        "_sort: row.get('pid') == 'CPU functions'",
         "nccl_path: 'NCCL INFO' not in line",
         "_transport: 'shared memory' in via",
         "_answered: re.search(said)",
@@ -138,6 +153,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "take_device: 'NCCL_IB_GID_INDEX' not in told",
         "together: 'fault' in said",
         "parse_wish: '--tty' in told",
+        "explains: EXPLAINS.get(cause, ())",
         "asked: 'data' in request.words",
         ": list(ATTEMPTS).index('harm to a neighbour by a crash')",
     ),
@@ -233,7 +249,118 @@ def _called(node: ast.Call, folded: bool) -> bool:
     return SEARCHING.fullmatch(method.attr) is not None and any(_is_message(argument) for argument in node.args)
 
 
-def _written(node: ast.Compare | ast.Call) -> str:
+def _is_table(node: ast.expr) -> bool:
+    """A dictionary that stands there, or a constant: CODES, module.CODES."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return isinstance(node, ast.Dict) or (re.fullmatch("_?[A-Z][A-Z0-9_]+", name) is not None)
+
+
+def _asked(node: ast.Subscript | ast.Call) -> bool:
+    """A table that is asked with a message, or anything with a sentence for its key."""
+    if isinstance(node, ast.Subscript):
+        key, of = node.slice, node.value
+        if isinstance(of, ast.Name) and of.id in ("list", "dict", "tuple", "Sequence", "Iterator", "Iterable"):
+            return False  # a type
+    elif isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop", "setdefault") and node.args:
+        key, of = node.args[0], node.func.value
+    else:
+        return False
+    return (_is_table(of) and _is_message(key)) or _sentence(key)
+
+
+def _cut(node: ast.expr) -> bool:
+    """A piece of a message: why[:4]."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and _is_message(node.value)
+
+
+def _looked_for(node: ast.Compare) -> bool:
+    """A message in another or in a table, a piece of one compared, anything compared with a sentence."""
+    sides = [node.left, *node.comparators]
+    for operator, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        if isinstance(operator, (ast.In, ast.NotIn)):
+            if _is_message(left) and (_is_table(right) or _is_single(right)):
+                return True
+            if _is_single(right) or (isinstance(left, ast.JoinedStr) and _holds_message(left)):
+                return True
+            if (
+                isinstance(left, ast.Attribute)
+                and _is_message(left)
+                and isinstance(right, ast.Name)
+                and (_is_message(right))
+            ):
+                return True
+        if isinstance(operator, (ast.Eq, ast.NotEq)):
+            for one, other in ((left, right), (right, left)):
+                if (_cut(one) and _lettered(other)) or (_sentence(one) and ast.literal_eval(one) not in _values()):
+                    return True
+    return False
+
+
+@functools.cache
+def _values() -> frozenset[str]:
+    """What fields that are typed by a Literal can be: CONSTRUCTED EXAMPLE."""
+    return frozenset(
+        constant.value
+        for path in _files()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == "Literal"
+        for constant in ast.walk(node.slice)
+        if isinstance(constant, ast.Constant) and isinstance(constant.value, str)
+    )
+
+
+def _is_single(node: ast.expr) -> bool:
+    """A message by a name that no list has: why, reason, and not words."""
+    return _is_message(node) and re.fullmatch(SINGLE, _name(node)) is not None
+
+
+def _in_string(node: ast.Call) -> bool:
+    """A string made with a message that is taken apart or searched."""
+    method = node.func
+    if not isinstance(method, ast.Attribute):
+        return False
+    if TAKING_APART.fullmatch(method.attr) and isinstance(method.value, ast.JoinedStr) and _holds_message(method.value):
+        return not (node.args and isinstance(node.args[0], ast.Constant) and node.args[0].value == "\n")
+    searching = SEARCHING.fullmatch(method.attr) or method.attr in ("fnmatch", "fnmatchcase", "contains")
+    return bool(searching) and any(
+        (isinstance(argument, ast.JoinedStr) and _holds_message(argument))
+        or (method.attr.startswith(("fn", "cont")) and _is_message(argument))
+        for argument in node.args
+    )
+
+
+def _takes_apart(node: ast.AST, folded: bool) -> bool:
+    if isinstance(node, ast.Compare):
+        return _compared(node) or _looked_for(node)
+    if isinstance(node, ast.Call):
+        return _called(node, folded) or (not folded and _in_string(node)) or _asked(node)
+    if isinstance(node, ast.Subscript):
+        return isinstance(node.ctx, ast.Load) and _asked(node)
+    return isinstance(node, ast.Match) and _is_message(node.subject)
+
+
+def _asks_caught(node: ast.AST, caught: set[str]) -> bool:
+    """`"no such" in str(e)`, `str(e).startswith("no")`, `str(e) == "gone"` of an exception by any name."""
+
+    def text_of(one: ast.AST) -> bool:
+        return (
+            isinstance(one, ast.Call)
+            and isinstance(one.func, ast.Name)
+            and one.func.id == "str"
+            and len(one.args) == 1
+            and isinstance(one.args[0], ast.Name)
+            and one.args[0].id in caught
+        )
+
+    if isinstance(node, ast.Compare):
+        return any(map(text_of, (node.left, *node.comparators)))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        apart = TAKING_APART.fullmatch(node.func.attr) is not None and text_of(node.func.value)
+        return apart or (SEARCHING.fullmatch(node.func.attr) is not None and any(map(text_of, node.args)))
+    return False
+
+
+def _written(node: ast.AST) -> str:
     """The expression; of a search by a pattern what is searched, without the pattern."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and SEARCHING.fullmatch(node.func.attr):
         searched = [argument for argument in node.args if _is_message(argument)]
@@ -245,12 +372,12 @@ def _written(node: ast.Compare | ast.Call) -> str:
 def parsed(source: str) -> Iterator[tuple[int, str]]:
     """Line, and `function: expression`, of each place that takes a message apart."""
 
+    caught = {node.name for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ExceptHandler) and node.name}
+
     def walk(node: ast.AST, function: str, folded: bool) -> Iterator[tuple[int, str]]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             function = node.name
-        if (isinstance(node, ast.Compare) and _compared(node)) or (
-            isinstance(node, ast.Call) and _called(node, folded)
-        ):
+        if _takes_apart(node, folded) or (not folded and _asks_caught(node, caught)):
             yield node.lineno, f"{function}: {_written(node)}"
         join = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join"
         for child in ast.iter_child_nodes(node):
@@ -259,10 +386,13 @@ def parsed(source: str) -> Iterator[tuple[int, str]]:
     yield from walk(ast.parse(source), "", False)
 
 
+def _files() -> list[Path]:
+    return sorted(path for room in ("toolkit", "validation") for path in (ROOT / room).rglob("*.py"))
+
+
 @functools.cache
 def _product() -> list[tuple[Path, int, str]]:
-    files = sorted(path for room in ("toolkit", "validation") for path in (ROOT / room).rglob("*.py"))
-    return [(path, line, place) for path in files for line, place in parsed(path.read_text(encoding="utf-8"))]
+    return [(path, line, place) for path in _files() for line, place in parsed(path.read_text(encoding="utf-8"))]
 
 
 def test_no_message_is_taken_apart_by_code() -> None:
@@ -298,6 +428,24 @@ def test_what_is_mended_is_struck_from_the_lists() -> None:
         "name in f'{finding.text} {finding.cause}'",
         "line.startswith('no such device')",
         "def f():\n    return 'ok' == self.note",
+        "CODES[why]",
+        "module.CODES.get(finding.reason)",
+        "{'lost': 1}[why]",
+        "found['nothing was measured']",
+        "found.get('nothing was measured')",
+        "match why:\n    case 'lost':\n        pass",
+        "why in SENTENCES",
+        "word in why",
+        "cell.words in words",
+        "f'{gpu}: {fault}' not in wrong",
+        "why[:4] == 'lost'",
+        "anything == 'no such device'",
+        "f'{one.text} {one.cause}'.split()",
+        "re.search('GPU', f'{one.text} {one.cause}')",
+        "fnmatch.fnmatch(why, '*lost*')",
+        "try:\n    f()\nexcept OSError as e:\n    g = 'busy' in str(e)",
+        "try:\n    f()\nexcept OSError as gone:\n    g = str(gone).startswith('no')",
+        "try:\n    f()\nexcept OSError as gone:\n    g = str(gone) == NOTHING",
     ],
 )
 def test_it_is_found(code: str) -> None:
@@ -313,6 +461,10 @@ def test_it_is_found(code: str) -> None:
         "(proc / 'stat').read_text().rpartition(')')",
         "judgement.reason_code == 'virtual'",
         "fields.text('where') == 'server'",
+        "verdict.sign_off == 'CONSTRUCTED EXAMPLE'",
+        "list['_Value | None']",
+        "why[:160]",
+        "try:\n    f()\nexcept OSError as e:\n    g = ' '.join(str(e).split())",
         "why == ''",
         "key in words",
         "kind in ('no such kind', 'other')",

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from toolkit.lease import LeaseError, slurm
 from toolkit.lease.display import clock
@@ -52,7 +53,7 @@ class Lease:
         return 0 if waiting else max(parts - len(self.jobs), 0)
 
     @property
-    def state(self) -> str:
+    def state(self) -> Literal["running", "waiting", "starting", "ending", "ended", "in part"]:
         """running, waiting, starting, ending, ended, or in part: some jobs have ended, others keep their GPUs."""
         states = {job.state for job in self.jobs}
         if any(job.ended for job in self.jobs) or self.lost:

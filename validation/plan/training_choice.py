@@ -146,9 +146,9 @@ def _fits(config: Config, servers: Sequence[Node]) -> None:
         for n in servers
         if (found := re.search(r"(\d+) ?GB", n.bom.gpu_model or ""))
     ]
-    most, name = min(sizes, default=(MOST_BYTES, "no GPU"))
+    most, name = min(sizes, default=(MOST_BYTES, None))
     if need > most:
-        where = "no GPU has that" if name == "no GPU" else f"a {name} has {most / 1e9:.0f} GB"
+        where = "no GPU has that" if name is None else f"a {name} has {most / 1e9:.0f} GB"
         raise PlanError(
             f"--batch {config.batch}: {config.model} in {config.precision} takes at least {need / 1e9:.0f} GB, "
             f"and {where}"
