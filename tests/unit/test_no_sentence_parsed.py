@@ -10,7 +10,8 @@ A syntax check over the product. It looks for
 - in templates `in`, `==` with two words or more, and methods and filters that take a text apart.
 
 What a foreign program prints, and files of a foreign form, have to be read so: these are listed in FOREIGN with the
-reason. An entry is `function: expression`, so that it survives a move; a search is listed without its pattern.
+reason. An entry is `function: expression`, so that it survives a move. A search by a
+pattern is listed without the pattern.
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "words of a PDF, which have to be those of the report": ("says: word in self.text",),
 }
 """Why -> `function: expression`."""
+
 
 
 def _name(node: ast.expr) -> str:
