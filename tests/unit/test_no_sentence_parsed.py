@@ -173,7 +173,6 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 """Why -> `function: expression`."""
 
 
-
 def _name(node: ast.expr) -> str:
     """What something is called, as far as that says whether it is a message."""
     if isinstance(node, ast.Name):
