@@ -20,10 +20,10 @@ from tests.support.engine_run import ROOT, built, describe, local, wait_for
 from tests.support.run_case import processes_of
 from toolkit.engine import build, host_modules
 from toolkit.here import topology_here, with_engine
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
 from validation.model import Plan, Result, VerdictDoc
 from validation.model.load import load_json
-from validation.probes.shaped_link import Link, link_of, looked
+from validation.probes.shaped_link import looked
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
@@ -43,11 +43,11 @@ def start(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> subpro
     )  # fmt: skip
 
 
-def run_of(folder: Path) -> tuple[Path, dict[str, tuple[Link, RemoteTrainFacts]]]:
+def run_of(folder: Path) -> tuple[Path, dict[str, tuple[MadeLink, RemoteTrainFacts]]]:
     """The run, and what its results say, by the link's name."""
     (run,) = (folder / "runs").iterdir()
     results = [Result.model_validate_json(line) for line in (run / "results.jsonl").read_text().splitlines()]
-    planned = {m.id: link_of(m.params) for m in load_json(run / "plan.json", Plan).measurements}
+    planned = {m.id: MadeLink.of(m.params) for m in load_json(run / "plan.json", Plan).measurements}
     found = {}
     for one in results:
         link = planned[one.measurement]

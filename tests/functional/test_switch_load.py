@@ -355,7 +355,7 @@ def test_the_report_has_a_line_for_each_receiver_and_for_what_was_not_measured(t
     first, second = (of_kind(plan, kind)[0][0] for kind in KINDS)
     samples, facts = switch_parsed(second, 9.0)
     found = {second.id: result_of(second, samples, facts=facts)}
-    documents: Any = SimpleNamespace(plan=plan, latest=found)
+    documents: Any = SimpleNamespace(plan=plan, latest=found, lost=lambda _: "no result was recorded")
     (figure,) = switch_figures(documents)
     assert figure.table is not None
     lines = [row for row in figure.table.rows if row[0] == "all to all"]

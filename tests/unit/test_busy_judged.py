@@ -22,7 +22,7 @@ from tests.support.site import (
     verdict_of,
     with_value,
 )
-from validation.judging.denial import loss_of
+from validation.analysis.denial import loss_of
 from validation.model import Denied, Measurement, Result, VerdictDoc
 
 PAIR = "tcp-bandwidth.gpu1-fab0.gpu2-fab0"

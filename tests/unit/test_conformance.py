@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.support.site import LAB, PLAN, REAL, REAL_FACTS, hardware, judged
-from validation.judging.conformance import Conformance, conformance
 from validation.model import Bom, Bound, CriterionVerdict, Judgement, Measurement, Plan, Subject, Topology, VerdictDoc
 from validation.model import Waived as WaivedModel
+from validation.rules.conformance import Conformance, conformance
 from validation.rules.reference import Reference, load_reference, packaged
 
 C4140 = Bom(model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)

@@ -12,7 +12,7 @@ from tests.unit.test_remoting_train import HARDWARE, LAB, judged, of_job, outcom
 from validation.analysis.remote_model import Calls, Costs, Prediction, Step, costs, gains, predict
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.remoting.model_judge import KINDS, Explained, advice, explained
+from validation.measures.remoting.explained import KINDS, Explained, advice, explained
 from validation.measures.remoting.train_facts import RemoteTrainFacts
 
 NATIVE = Calls(synchronisation=10e-6, launches=60e-6, to_device=110e-6, from_device=25e-6)

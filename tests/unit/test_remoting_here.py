@@ -13,10 +13,11 @@ from tests.unit.test_here import one, plan_of_one
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_here, remoting_link_probe
+from validation.measures.remoting.train_facts import MadeLink
 from validation.model import Measurement, Plan, Result, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
 from validation.probes.__main__ import parse as command_line
-from validation.probes.shaped_link import Link, link_of, shape
+from validation.probes.shaped_link import Link, shape
 from validation.report.documents import RunDocuments
 from validation.report.remote_links import links_figures
 from validation.rules.fabric import no_fabric
@@ -33,8 +34,8 @@ def planned(topology: Topology, **options: int) -> list[Measurement]:
 
 def test_each_rate_meets_each_delay_beside_the_loopback() -> None:
     mine = planned(one(1, **MINE))
-    links = [link_of(m.params) for m in mine]
-    assert links[0] == Link(0, 0, "", "")
+    links = [MadeLink.of(m.params) for m in mine]
+    assert links[0] == MadeLink(gbps=0, delay_us=0, rate_by="", delay_by="")
     assert {(link.gbps, link.delay_us) for link in links[1:] if link} == {
         (rate, delay) for rate in plan_here.RATES_GBPS for delay in plan_here.DELAYS_US
     }

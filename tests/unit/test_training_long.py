@@ -16,8 +16,8 @@ from validation.judging.documents import conflicts
 from validation.kinds import KINDS, job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_long_probe
-from validation.measures.training.judge import IMAGES
 from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long_outcome import IMAGES
 from validation.measures.training.long_plan import UNASKED
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.plan.suites import PlanError, make_plan

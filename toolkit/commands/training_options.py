@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from toolkit.validate.training import OPTIONS, TrainingRequest
-from validation.measures.training.long_plan import EPOCHS, IN_MEMORY, LIMIT_HOURS
+from validation.measures.training.long_outcome import EPOCHS
+from validation.measures.training.long_plan import IN_MEMORY, LIMIT_HOURS
 from validation.plan.training_choice import FRAMEWORKS
 from validation.probes.train_networks import NETWORKS, PRECISIONS
 

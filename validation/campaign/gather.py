@@ -12,7 +12,6 @@ from validation.campaign.fit import refuse_misfits
 from validation.campaign.model import Campaign, CampaignRun, Cell, NotTogether, Row, Section
 from validation.campaign.published import published
 from validation.campaign.sections import PARTS, RATE, Part
-from validation.judging.conformance import Conformance
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Judgement, Measurement, VerdictDoc, VerdictName
 from validation.probes.train_networks import SMALL
@@ -22,6 +21,7 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.numbers import number, plural
 from validation.report.summary import verdict_of
 from validation.report.training import Training, TrainingRow, training
+from validation.rules.conformance import Conformance
 
 OWN_NETWORK = "small network of the short test"
 _GRAVITY: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "pass": 3, "not-applicable": 4}

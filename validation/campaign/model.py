@@ -7,8 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from validation.base.errors import ToolkitError
-from validation.judging.conformance import State
 from validation.model import Model, ReasonCode, SignOff, VerdictName
+from validation.rules.conformance import State
 
 Outcome = Literal["passed", "failed", "incomplete"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from validation.campaign.model import Held, Published
-from validation.judging.conformance import ClaimLine, Conformance
 from validation.report.published import is_ratio
+from validation.rules.conformance import ClaimLine, Conformance
 from validation.rules.reference import Claim, Reference
 
 Standing = Sequence[tuple[str, Reference, Conformance]]

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from validation.analysis.denial import Loss, explains
 from validation.base.counting import number_of
-from validation.judging.denial import Loss, explains
 from validation.model import Judgement
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 
+from validation.analysis.denial import last_results
 from validation.analysis.stats import Summary
 from validation.judging.accepted import AcceptedRates
-from validation.judging.denial import last_results
 from validation.judging.shelf import Shelf
 from validation.model import (
     Bound,

@@ -6,12 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from validation.analysis.denial import loss_of
 from validation.analysis.stats import Summary, summarize
 from validation.base.counting import be, number_of
 from validation.judging.alike import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import loss_of
 from validation.judging.methods import method
 from validation.kinds.record import names
 from validation.kinds.trained import words_of

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from validation.model import Measurement
 from validation.probes.train_networks import NETWORKS, SMALL
+from validation.probes.train_trouble import NO_MPIRUN as NO_MPIRUN
 
 TENSORFLOW = "tensorflow"
+
+
+def title_of(model: str) -> str:
+    """What reports call a network; "" of one that the training program does not know."""
+    return NETWORKS[model].title if model in NETWORKS else ""
 
 
 def config_of(m: Measurement) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -48,32 +48,6 @@ class Link(NamedTuple):
     def spaces(self) -> bool:
         """Whether it needs namespaces."""
         return self.rate_by == "tbf" or self.delay_by == "netem"
-
-    @property
-    def bare(self) -> bool:
-        """Whether it is the loopback as it is."""
-        return not self.rate_by and not self.delay_by
-
-    @property
-    def words(self) -> str:
-        """`10 Gbit/s, 50 us each way`."""
-        if self.bare:
-            return "loopback"
-        return f"{f'{self.gbps:g} Gbit/s' if self.gbps else 'no limit'}, {self.delay_us:g} us each way"
-
-    @property
-    def name(self) -> str:
-        """The same for an id: `10gbps-50us`."""
-        return "loopback" if self.bare else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
-
-
-def link_of(params: Mapping[str, Any]) -> Link | None:
-    """The link of a measurement's parameters; None where it has none."""
-    if "rate_by" not in params:
-        return None
-    return Link(
-        float(params["gbps"]), float(params["delay_us"]), str(params["rate_by"]), str(params.get("delay_by", ""))
-    )
 
 
 def _called(done: int, what: str) -> None:

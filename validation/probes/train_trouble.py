@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+NO_MPIRUN = "the training container has no mpirun"
 LINES = 4  # of a rank that died
 SIGNALLED = re.compile(
     r"mpirun noticed that process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "

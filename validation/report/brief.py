@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from validation.judging.conformance import ClaimLine
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
 from validation.report.claims import ClaimsAnnex
 from validation.report.claims import Row as ClaimRow
 from validation.report.criteria import Row, code_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import quantity
+from validation.rules.conformance import ClaimLine
 
 
 @dataclass(frozen=True)

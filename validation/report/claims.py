@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from validation.judging.conformance import ClaimLine, Conformance, State, conformance
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, quantity
 from validation.report.words import FrontWords
+from validation.rules.conformance import ClaimLine, Conformance, State, conformance
 
 STATES: dict[State, str] = {
     "confirmed": "confirmed",

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from validation.judging.denial import last_results
+from validation.analysis.denial import last_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.model.built import HowBuilt
 from validation.model.load import ConfigError

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
-from validation.judging.conformance import ClaimLine
 from validation.model import (
     AgreedProfile,
     Bom,
@@ -50,6 +49,7 @@ from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.summary_page import sentences
 from validation.report.words import front_words
+from validation.rules.conformance import ClaimLine
 from validation.rules.criterion import family_of
 from validation.rules.fabric import Fabric
 

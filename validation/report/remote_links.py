@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from validation.analysis.remote_model import WITHIN
 from validation.analysis.scaling import Efficiency, efficiency
-from validation.measures.remoting.model_judge import Explained, calls_of, explained
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.explained import Explained, calls_of, explained
+from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
 from validation.model import Measurement
-from validation.probes.shaped_link import Link, link_of
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
@@ -20,7 +19,7 @@ KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.model", "rm.same")
 RATIO = "Remote / native (95 % interval)"
 HEAD = (
-    "Link, each way",
+    "MadeLink, each way",
     "Made by",
     "Batch",
     "Native, images/s",
@@ -32,7 +31,7 @@ HEAD = (
     "Copies to the GPU, GB/s",
     "Same results",
 )
-SHORT = ("Link, each way", "Batch", "Measured", "Predicted")
+SHORT = ("MadeLink, each way", "Batch", "Measured", "Predicted")
 MADE = {
     "tbf": "the kernel's rate limit (tbf) between network namespaces",
     "netem": "the kernel's delay (netem)",
@@ -44,7 +43,7 @@ MADE = {
 class Point:
     """A batch over a link. model: None where the model says nothing."""
 
-    link: Link
+    link: MadeLink
     batch: int
     measured: Efficiency
     model: Explained | None
@@ -52,7 +51,7 @@ class Point:
 
 def planned(documents: RunDocuments) -> list[Measurement]:
     """Trainings over links that were made for them."""
-    return [m for m in documents.plan.measurements if m.kind == KIND and link_of(m.params) is not None]
+    return [m for m in documents.plan.measurements if m.kind == KIND and MadeLink.of(m.params) is not None]
 
 
 def links_figures(documents: RunDocuments) -> tuple[Figure, ...]:
@@ -68,7 +67,7 @@ def links_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     about: dict[str, None] = {}
     why, emulated = "", False
     for m in wanted:
-        link, result = link_of(m.params), documents.latest.get(m.id)
+        link, result = MadeLink.of(m.params), documents.latest.get(m.id)
         assert link is not None
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
@@ -104,7 +103,7 @@ def _made_by(made: list[str]) -> str:
     return f"Made by: {', '.join(words)}." if words else "Over the loopback alone."
 
 
-def _points(link: Link, facts: RemoteTrainFacts) -> list[Point]:
+def _points(link: MadeLink, facts: RemoteTrainFacts) -> list[Point]:
     said = explained(facts)
     found = []
     for batch in facts.batches():

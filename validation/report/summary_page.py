@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
-from validation.judging.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
 from validation.model.base import NAMESPACES
 from validation.model.judgement import others
@@ -21,6 +20,7 @@ from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
 from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
+from validation.rules.conformance import Conformance
 
 _MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 3, 2, 10
 """How many page one names, so that it stays one page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from validation.measures.fabric.switch_load_facts import SwitchLoadFacts, SwitchPort, SwitchSession
-from validation.measures.fabric.switch_load_judge import pauses
+from validation.measures.rdma.counters import pauses
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -60,4 +60,4 @@ def _ends(slowest: SwitchSession, fastest: SwitchSession) -> tuple[str, str]:
 
 
 def _told(port: SwitchPort) -> str:
-    return ", ".join(map(str, pauses(port))) or "none counted"
+    return ", ".join(map(str, pauses(port.before, port.after))) or "none counted"

@@ -13,9 +13,8 @@ from markupsafe import Markup
 from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import summarize
 from validation.kinds.record import names
-from validation.kinds.trained import conditions_of, config_of, words_of
+from validation.kinds.trained import NO_MPIRUN, conditions_of, config_of, words_of
 from validation.measures.training.facts import TrainingFacts
-from validation.measures.training.training_short_probe import NO_MPIRUN
 from validation.model import Measurement, Result
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from validation.kinds.trained import title_of
 from validation.model import VerdictDoc
-from validation.probes.train_networks import NETWORKS
 from validation.report import published
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
@@ -100,8 +100,8 @@ def _throughput(jobs: Training | None, documents: RunDocuments) -> Figure:
             )
         )
     systems = published.throughput_systems(reference)
-    own = [(model, row) for model, row in best.items() if model not in published.NAMES and model in NETWORKS]
-    rows += [(NETWORKS[model].title, *(NONE,) * len(systems), NONE, *_beside(row, None)) for model, row in own]
+    own = [(model, row) for model, row in best.items() if model not in published.NAMES and title_of(model)]
+    rows += [(title_of(model), *(NONE,) * len(systems), NONE, *_beside(row, None)) for model, row in own]
     table = DataTable(
         f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; in brackets over that of "
         f"{systems[0]}, the one base of all columns (the document's tables have two); "

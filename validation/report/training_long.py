@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.measures.training.long_facts import LongTrainingFacts
-from validation.measures.training.long_judge import another, told
+from validation.measures.training.long_outcome import another, outcome
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, percent
@@ -60,7 +60,7 @@ def _figure(facts: LongTrainingFacts, words: str) -> Figure:
     )  # fmt: skip
     head = ("Epoch", "Learning rate", "Loss", *(label for _, label in CURVES), "Images/s", "Waiting for pictures")
     caption = (
-        f"{words} {told(facts)[:1].upper()}{told(facts)[1:]}. The input by itself: "
+        f"{words} {outcome(facts)[:1].upper()}{outcome(facts)[1:]}. The input by itself: "
         f"{number(facts.predicted.input_images_per_s)} images/s. Accuracy on training data is that of the pictures as "
         "they were learned from, cut at random; on validation data that of whole ones."
     )

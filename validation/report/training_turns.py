@@ -8,9 +8,8 @@ import statistics
 from collections.abc import Sequence
 
 from validation.analysis.scaling import average_rate, efficiency
-from validation.kinds.trained import words_of
+from validation.kinds.trained import NO_MPIRUN, words_of
 from validation.measures.training.facts import Cores, Layout, TrainingFacts, TurnsFacts
-from validation.measures.training.training_short_probe import NO_MPIRUN
 from validation.model import Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent

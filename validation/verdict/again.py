@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from validation.analysis.denial import loss_of
 from validation.analysis.localise import Pair, localise
 from validation.judging.case import Case
-from validation.judging.denial import loss_of
 from validation.judging.methods import METHODS
 from validation.model import Judgement, Measurement
 from validation.rules.criterion import Criterion

@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from validation.analysis.denial import loss_of
 from validation.analysis.localise import Pair, Suspect, localise
 from validation.base.counting import number_of
 from validation.judging.case import Case
-from validation.judging.denial import loss_of
 from validation.measures.node.state import taken_addresses
 from validation.measures.rdma.judge import broken
 from validation.model import Endpoint, Finding, Judgement, Subject

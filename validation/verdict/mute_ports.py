@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from validation.analysis.denial import loss_of
 from validation.analysis.localise import Pair, localise
 from validation.base.counting import number_of
 from validation.judging.case import Case
-from validation.judging.denial import loss_of
 from validation.model import Endpoint, Finding, Measurement, Subject
 from validation.verdict.leaves import LOOK_THERE, failed_leaves
 

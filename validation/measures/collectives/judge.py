@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from validation.analysis.denial import loss_of
 from validation.analysis.stats import summarize
 from validation.base.counting import number_of
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, facts_for, judgement
-from validation.judging.denial import loss_of
 from validation.judging.methods import method
 from validation.judging.values import against, impossible, samples_of, subject_of
 from validation.kinds.record import names

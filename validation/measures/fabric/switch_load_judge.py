@@ -9,7 +9,7 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.measures.fabric.switch_load_facts import SwitchLoadFacts, SwitchPort
-from validation.measures.rdma.counters import Change, changes, gaps, growth, of_loss
+from validation.measures.rdma.counters import gaps, growth, of_loss, pauses
 from validation.model import Bound, Endpoint, Judgement, Measurement, Subject
 from validation.rules.bounds import CEILING_SLACK
 from validation.rules.criterion import Criterion
@@ -41,12 +41,6 @@ def line_of(case: Case, m: Measurement) -> Bound | None:
     """The bound of what two ports carry alone, whose ceiling is that of a port."""
     found = case.bounds if m.params["transport"] != "tcp" or case.topology.lab_link is None else case.lab_bounds
     return found.get("tcp_bandwidth" if m.params["transport"] == "tcp" else "rdma_bandwidth")
-
-
-def pauses(port: SwitchPort) -> list[Change]:
-    """Pause frames and what was discarded or lost at a port meanwhile, as far as it counts them."""
-    told = [one for one in changes(port.before, port.after) if one.by > 0]
-    return [c for c in told if of_loss(c.name) or "pause" in c.name or c.name.endswith(("_dropped", "missed_errors"))]
 
 
 def _judge(case: Case, criterion: Criterion, m: Measurement, subject: Subject) -> Judgement:
@@ -109,7 +103,11 @@ def _words(facts: SwitchLoadFacts, worst: SwitchPort, line: Bound | None, m: Mea
     yield f"fairness {facts.fairness:.3f} ({spread} Gbit/s)"
     if facts.retransmits is not None:
         yield f"{facts.retransmits} TCP segments sent again"
-    told = [f"{port.node} {', '.join(map(str, found))}" for port in facts.ports if (found := pauses(port))]
+    told = [
+        f"{port.node} {', '.join(map(str, found))}"
+        for port in facts.ports
+        if (found := pauses(port.before, port.after))
+    ]
     yield from told[:4]
     if len(told) > 4:
         yield f"{number_of(len(told) - 4, 'more port')} with pauses or discards"

@@ -89,6 +89,12 @@ def growth(first: Mapping[str, int], last: Mapping[str, int], judged: Callable[[
     return [change for change in changes(first, last) if judged(change.name) and change.by > 0]
 
 
+def pauses(first: Mapping[str, int], last: Mapping[str, int]) -> list[Change]:
+    """Pause frames and what was discarded or lost meanwhile, as far as the port counts them."""
+    grown = [one for one in changes(first, last) if one.by > 0]
+    return [c for c in grown if of_loss(c.name) or "pause" in c.name or c.name.endswith(("_dropped", "missed_errors"))]
+
+
 def gaps(first: Mapping[str, int], last: Mapping[str, int], groups: dict[str, Callable[[str], bool]]) -> list[str]:
     """Why growth of these groups (in words -> their counters) is not known; empty where every counter tells."""
     found = [

@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
+from validation.analysis.denial import loss_of
 from validation.analysis.stats import summarize
 from validation.base.counting import number_of
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import loss_of
 from validation.judging.methods import method
 from validation.judging.values import against, impossible, subject_of
 from validation.measures.rdma.ports_judge import port_of

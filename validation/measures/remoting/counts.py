@@ -17,10 +17,9 @@ from validation.kinds.record import names
 from validation.measures.remoting.facts import CopyFacts, IsolationFacts
 from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
 from validation.measures.remoting.remoting_unchanged_probe import WAYS
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
 from validation.measures.remoting.unchanged_facts import UnchangedFacts
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
-from validation.probes.shaped_link import link_of
 from validation.rules.criterion import Criterion
 
 
@@ -29,7 +28,7 @@ def subject_of(measurement: Measurement) -> Subject:
     link that was made.
     """
     server, parts = measurement.params.get("server"), names(measurement, "parts")
-    link = link_of(measurement.params)
+    link = MadeLink.of(measurement.params)
     return Subject.node(str(server) if server else measurement.nodes[0], link.words if link else " + ".join(parts))
 
 

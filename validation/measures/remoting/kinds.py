@@ -14,8 +14,8 @@ from validation.measures.remoting import (
     worlds_parse,
 )
 from validation.measures.remoting import parse as remoting_parse
+from validation.measures.remoting.train_facts import MadeLink
 from validation.model import Job, Measurement, Topology
-from validation.probes.shaped_link import link_of
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -30,7 +30,7 @@ def _copies(m: Measurement, topology: Topology) -> Job:
 def _training(m: Measurement, topology: Topology) -> Job:
     """On a client and through the pool, or over a link that this machine makes by itself."""
     job = _copies(m, topology)
-    if link_of(m.params) is None:
+    if MadeLink.of(m.params) is None:
         return job
     return job.model_copy(update={"probe": job.probe.model_copy(update={"probe": "remoting-link"})})
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from validation.measures.remoting.train_facts import MadeLink
 from validation.model import Found, Measurement, Param
 from validation.plan.request import Part, Request
-from validation.probes.shaped_link import Link
 
 KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.model", "rm.same")
@@ -52,22 +52,24 @@ def _lacking(found: Found) -> str:
     return "" if found.engine else f"no engine: {found.engine_trouble or 'it was not looked for'}"
 
 
-def links(found: Found, quick: bool = False) -> list[Link]:
+def links(found: Found, quick: bool = False) -> list[MadeLink]:
     """The loopback as it is, and each rate with each delay."""
     rate_by = "relay" if found.link_trouble else "tbf"
     delay_by = "relay" if found.link_trouble else found.delay_by
     each = QUICK if quick else tuple((rate, delay) for rate in RATES_GBPS for delay in DELAYS_US)
-    return [Link(0.0, 0.0, "", ""), *(Link(r, d, rate_by, delay_by if d else "") for r, d in each)]
+    shaped = [{"gbps": r, "delay_us": d, "rate_by": rate_by, "delay_by": delay_by if d else ""} for r, d in each]
+    bare = {"gbps": 0.0, "delay_us": 0.0, "rate_by": "", "delay_by": ""}
+    return [MadeLink.model_validate(one) for one in (bare, *shaped)]
 
 
-def _one(request: Request, found: Found, link: Link, criteria: tuple[str, ...]) -> Measurement:
+def _one(request: Request, found: Found, link: MadeLink, criteria: tuple[str, ...]) -> Measurement:
     quick = bool(request.options.get("quick"))
     inputs, hidden, steps, turns, batches = EMULATED if found.emulated else REAL
     batches = (batches[0], batches[-1]) if quick else batches
     turns = 1 if quick else turns
     node = request.topology.nodes[0].name
     params: dict[str, Param] = {"server": node, "batches": batches, "turns": turns, "steps": steps}
-    params |= {"inputs": inputs, "hidden": hidden, "engine": found.engine, **link._asdict()}
+    params |= {"inputs": inputs, "hidden": hidden, "engine": found.engine, **link.model_dump()}
     if request.options.get("anyway"):
         params["anyway"] = True
     estimated = 2 * turns * len(batches) * JOB_S

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
+from validation.analysis.denial import explains, loss_of
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names

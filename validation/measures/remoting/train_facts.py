@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
 from validation.measures.remoting.facts import Remoting
-from validation.model.base import Model
+from validation.model.base import Model, Param
 from validation.model.facts import Count, Name, Positive, once
 
 Way = Literal["native", "remote"]
@@ -68,6 +69,31 @@ class MadeLink(Model):
     delay_us: float = Field(ge=0, allow_inf_nan=False)
     rate_by: Literal["tbf", "relay", ""]
     delay_by: Literal["netem", "relay", ""]
+
+    @classmethod
+    def of(cls, params: Mapping[str, Param]) -> MadeLink | None:
+        """The link of a measurement's parameters; None where it has none."""
+        if "rate_by" not in params:
+            return None
+        given = {key: params[key] for key in ("gbps", "delay_us", "rate_by")}
+        return cls.model_validate({**given, "delay_by": params.get("delay_by", "")})
+
+    @property
+    def bare(self) -> bool:
+        """Whether it is the loopback as it is."""
+        return not self.rate_by and not self.delay_by
+
+    @property
+    def words(self) -> str:
+        """`10 Gbit/s, 50 us each way`."""
+        if self.bare:
+            return "loopback"
+        return f"{f'{self.gbps:g} Gbit/s' if self.gbps else 'no limit'}, {self.delay_us:g} us each way"
+
+    @property
+    def name(self) -> str:
+        """The same for an id: `10gbps-50us`."""
+        return "loopback" if self.bare else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
 
 
 class RemoteTrainFacts(Remoting):

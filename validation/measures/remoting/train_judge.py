@@ -10,20 +10,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from validation.analysis.denial import explains, loss_of
 from validation.analysis.remote_model import JUDGED_FROM
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
 from validation.measures.remoting.train_parse import metric_of
 from validation.model import Judgement, Measurement, Subject
-from validation.probes.shaped_link import link_of
 from validation.rules.criterion import Criterion
 
 LEAST_COURSE = 0.98
@@ -47,7 +46,7 @@ class Both:
 
 def subject_of(job: Measurement, words: str = "") -> Subject:
     """The server, with the link where one was made for the measurement."""
-    link = link_of(job.params)
+    link = MadeLink.of(job.params)
     said = ", ".join(filter(None, (link.words if link else "", words)))
     return Subject.node(str(job.params.get("server") or job.nodes[-1]), said)
 
@@ -118,7 +117,7 @@ def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
         for batch, one in both.found.items():
             subject, summary, evidence = subject_of(job, f"batch {batch}"), both.summary(batch), [job.id]
             text = f"remote {one.rate:.4g} / native {one.single:.4g} images/s = {one.value:.3f}"
-            if link_of(job.params) is not None:
+            if MadeLink.of(job.params) is not None:
                 devices = "GPUs are emulated, and " if both.emulated else ""
                 why = f"reported: {devices}a link made here is no fabric: {text}"
                 judged.append(

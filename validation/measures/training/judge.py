@@ -18,13 +18,11 @@ from validation.judging.methods import method
 from validation.judging.values import STEPS, against, impossible, most_of, subject_of
 from validation.kinds.record import names
 from validation.kinds.trained import config_of
+from validation.measures.training.long_outcome import EPOCHS, IMAGES, hours_published
 from validation.measures.training.scaling import pooled
 from validation.model import Bound, Judgement, Measurement
 from validation.rules.criterion import Criterion
 from validation.rules.reference import Claim, Reference, declared_as, packaged
-
-EPOCHS, IMAGES = 90, 1_281_167
-"""Of the long test: Dell whitepaper 2019, section 4.1.2; images of ILSVRC2012's training set."""
 
 
 @method(
@@ -162,15 +160,3 @@ def judge_hours(case: Case, criterion: Criterion) -> list[Judgement]:
 def hours_of(images_per_s: float) -> float:
     """Hours of the whitepaper's long test at that rate; its own rates predict its own hours within 2.4 %."""
     return EPOCHS * IMAGES / images_per_s / 3600 if images_per_s > 0 else math.inf
-
-
-def hours_published(reference: Reference, model: str) -> list[str]:
-    """Hours that the documents have of a network, with the machine."""
-    found = [
-        claim
-        for claim in reference.claims.values()
-        if claim.published is not None and claim.published.unit == "h" and claim.conditions.get("model") == model
-    ]
-    return [
-        f"{reference.machines[key].short} {c.published.printed}" for c in found for key in c.machines if c.published
-    ]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from validation.measures.training.long_outcome import EPOCHS, IMAGES
 from validation.model import Measurement, Node
 from validation.plan import training_choice
 from validation.plan.request import Part, PlanError, Request, transport_of
 from validation.plan.training_choice import Choice, Config
 from validation.probes.train_tiny import FORMATS
 
-EPOCHS = 90  # Dell whitepaper 2019, section 4.1.2
 LIMIT_HOURS = 168
-IMAGES = 1_281_167  # of ILSVRC2012; only the plan's estimate needs it
 RATE = {True: 600.0, False: 300.0}  # images/s of a GPU, and of a processor with a small network: of the estimate, too
 TINY_IMAGES = 800
 NUMBERS = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from validation.analysis.denial import explains, loss_of
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of, samples_of, subject_of, where
 from validation.kinds.record import names

@@ -17,7 +17,6 @@ from typing import Any, Literal
 from validation.measures.training.training_short_probe import (
     ENTER,
     MIN_PATH,
-    NO_MPIRUN,
     in_container,
     mpi_transport,
     nccl_environment,
@@ -26,7 +25,7 @@ from validation.measures.training.training_short_probe import (
 from validation.measures.training.training_short_probe import Asked as Training
 from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
-from validation.probes.train_trouble import trouble
+from validation.probes.train_trouble import NO_MPIRUN, trouble
 
 RANK = PROGRAM_FOLDER / "tf_rank.py"
 NAMES = {

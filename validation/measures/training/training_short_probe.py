@@ -31,7 +31,7 @@ from validation.probes import PROGRAM_FOLDER, ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_networks import SMALL
 from validation.probes.train_parts import MARK, mixed
-from validation.probes.train_trouble import trouble
+from validation.probes.train_trouble import NO_MPIRUN, trouble
 
 PROGRAM = PROGRAM_FOLDER / "train_cnn.py"
 PROGRAM_TF = PROGRAM_FOLDER / "train_tf.py"
@@ -40,7 +40,6 @@ ENTER = "/usr/local/bin/elastic-ai-training-exec"
 PYTHON = "/usr/bin/python3"
 TORCHRUN = "/etc/elastic-ai/training/torchrun.py"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
-NO_MPIRUN = "the training container has no mpirun"
 HAS = "command -v python3; command -v mpirun; echo looked"
 UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
 NO_MEMORY = "out of memory"

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from validation.analysis.denial import explains, loss_of
 from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import explains, loss_of
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, impossible, most_of, where
 from validation.kinds.record import names
-from validation.kinds.trained import config_of, words_of
+from validation.kinds.trained import NO_MPIRUN, config_of, words_of
 from validation.measures.training.facts import Cores, Layout, Turn, TurnsFacts
-from validation.measures.training.training_short_probe import NO_MPIRUN
 from validation.measures.training.turns_parse import metric_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.rules.criterion import Criterion
