@@ -22,7 +22,7 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.model import CONTROLLER, DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.model.load import ConfigError
-from validation.plan.suites import make_plan, numbers, words
+from validation.plan import suites
 from validation.probes import ProbeDoc
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
@@ -144,9 +144,9 @@ def _changed(info: RunInfo, hashes: Mapping[str, str]) -> Iterator[Conflict]:
 def _other_plan(
     info: RunInfo, topology: Topology, plan: Plan, fabric: Fabric, criteria: Iterable[Criterion]
 ) -> Iterator[Conflict]:
-    options = {key: value for key, value in info.options.items() if key in numbers() or key in words()}
+    options = {key: value for key, value in info.options.items() if key in suites.numbers() or key in suites.words()}
     try:
-        wanted = make_plan(info.run, topology, fabric, criteria, info.suites, options)
+        wanted = suites.make_plan(info.run, topology, fabric, criteria, info.suites, options)
     except ConfigError as fault:
         yield Conflict("plan.json", (), f"nothing of it would be planned: {fault}; restore the files from a copy")
         return
