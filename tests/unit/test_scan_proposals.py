@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,6 +250,14 @@ def test_the_shipped_program_carries_all_that_the_probe_imports() -> None:
         "validation.measures.node.facts_probe",
         "validation.probes.supervise",
     } <= shipped.sources().keys()
+
+
+def test_the_shipped_program_runs_with_nothing_of_the_toolkit_beside_it(tmp_path: Path) -> None:
+    """Packages above its modules are carried too, and no module needs a file of its own."""
+    command = [sys.executable, "-I", "-B", "-"]
+    done = subprocess.run(command, input=shipped.program(), capture_output=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert isinstance(parse(json.loads(done.stdout)), Answer)
 
 
 @pytest.mark.parametrize(

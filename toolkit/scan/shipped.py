@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import json
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class Carried(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if name in SOURCES:
             return importlib.util.spec_from_loader(name, self, is_package=SOURCES[name][0])
     def exec_module(self, module):
+        module.__file__ = "/nowhere/" + module.__name__.replace(".", "/")  # no program is started by its path here
         exec(compile(SOURCES[module.__name__][1], module.__name__, "exec"), module.__dict__)
 sys.meta_path.insert(0, Carried())
 importlib.import_module({probe!r}).main()
@@ -63,11 +65,12 @@ def _imports(source: str) -> set[str]:
 def sources() -> dict[str, tuple[bool, str]]:
     """Every module that the probe needs, by name: whether it is a package, and its source."""
     found: dict[str, tuple[bool, str]] = {}
-    wanted = {"validation", "validation.probes", PROBE}
+    wanted = {PROBE}
     while wanted:
         name = wanted.pop()
         found[name] = _source(name)
-        wanted |= _imports(found[name][1]) - found.keys()
+        packages = set(itertools.accumulate(name.split("."), "{}.{}".format))
+        wanted |= (packages | _imports(found[name][1])) - found.keys()
     return found
 
 
