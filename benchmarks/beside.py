@@ -52,15 +52,13 @@ OURS = """
 import gc
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
-from validation.run.columns import Columns
-from validation.run.frames import read_frames
 from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
 gc.set_threshold(*COLLECTOR)
 run = read(Path(sys.argv[1]))
-if len(sys.argv) > 2:
-    results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).results()
+if sys.argv[2:]:
+    results = run.known.columns.results()
 else:
     results = run.results
 verdict = judge(run.info, run.topology, run.plan, run.fabric, run.criteria, results)
@@ -114,14 +112,15 @@ def main() -> None:
     for nodes, metrics in options.size:
         with tempfile.TemporaryDirectory() as folder:
             run, values, rules = (Path(folder) / name for name in ("run", "values.jsonl", "rules.yaml"))
-            columns = make_columns(run, nodes, metrics, metrics, True, options.slow, 1)
+            os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+            make_columns(run, nodes, metrics, metrics, True, options.slow, 1)
             values_of(run, values)
             rules.write_text(RULES)
             print(f"{nodes} nodes x {metrics} metrics\n| | | peak memory | load |\n|---|---|---|---|", flush=True)
             for _ in range(options.turns):
                 theirs = [str(values), str(rules), f"{folder}/theirs"]
                 found = [
-                    one("ours, columns", sys.executable, OURS, [str(run), str(columns)], options.limit_s),
+                    one("ours, columns", sys.executable, OURS, [str(run), "known"], options.limit_s),
                     one("ours, lines", sys.executable, OURS, [str(run)], options.limit_s),
                     one("SuperBench", options.python, THEIRS, theirs, options.limit_s),
                 ]

@@ -30,7 +30,6 @@ PART = """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
-from validation.run.consistency import check_documents, read_evidence
 from validation.verdict.judge import judge
 from validation.run.read import read
 
@@ -46,11 +45,11 @@ def told(step, since):
     print(f"{step:34} user {now[0] - since[0]:6.2f} s   user and system {now[1] - since[1]:6.2f} s", flush=True)
     return now
 
-check_documents(run)
+run.notes()
 last = told("documents, plan made again", last)
 results = run.results
 last = told(f"results.jsonl, {len(results)} lines", last)
-evidence = read_evidence(run)
+evidence = run.evidence()
 last = told("raw logs read, hashed, parsed", last)
 profile, waivers = run.profile(run.criteria), run.waivers(run.criteria)
 verdict = judge(run.info, run.topology, run.plan, run.fabric, run.criteria, results, waivers, profile, evidence)
@@ -87,8 +86,6 @@ import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
-from validation.run.columns import Columns
-from validation.run.frames import read_frames
 from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
@@ -106,7 +103,7 @@ def told(step, since):
 last = begin = used()
 documents = run.info, run.topology, run.plan, run.fabric, run.criteria
 last = told("documents", last)
-results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).results()
+results = run.known.columns.results()
 last = told(f"columns of {len(results)} results", last)
 verdict = judge(*documents, results)
 last = told("judged", last)
@@ -119,14 +116,17 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 """
 
 
-def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool, slow: int, count: int) -> Path:
+def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool, slow: int, count: int) -> None:
     """A run of so many nodes with so many metrics, `each` of one measurement; columns of its results. No raw logs."""
     from collections.abc import Iterator
 
     from tests.support.report_large import streamed
+    from validation.judging.documents import Evidence
     from validation.model import Result
-    from validation.run.columns import packed
-    from validation.run.frames import Frame, write_frames
+    from validation.model.sample_columns import in_columns
+    from validation.run.log_state import State
+    from validation.run.read import read
+    from validation.run.remembered import LogsRead, remember
 
     ends: list[int] = []
 
@@ -137,11 +137,8 @@ def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool
             ends.append(at)
             yield result
 
-    frame = packed(results(), 0, ends)
-    assert isinstance(frame, Frame)
-    path = run_dir / "columns" / "own" / "results"
-    write_frames(path, [frame])
-    return path
+    columns = in_columns(results(), run_dir.name, ends=ends)
+    remember(run_dir, read(run_dir).lines, columns, State(), LogsRead(Evidence(), {}, frozenset()), "")
 
 
 def make_run(run_dir: Path, nodes: int) -> Path:
@@ -173,8 +170,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if options.columns:
             run = options.keep or Path(folder) / "run"
-            path = make_columns(run, *options.columns, options.each, options.alone, options.slow, options.samples)
-            subprocess.run([sys.executable, "-c", PEAK + COLUMNS, str(run), str(path)], check=True)
+            os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
+            make_columns(run, *options.columns, options.each, options.alone, options.slow, options.samples)
+            subprocess.run([sys.executable, "-c", PEAK + COLUMNS, str(run)], check=True)
             return
         run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)
         subprocess.run([sys.executable, "-c", PART, str(run)], check=True)

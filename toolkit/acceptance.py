@@ -28,8 +28,6 @@ from validation.rules.fabric import Fabric, LoadedFabric, fabric_names, load_fab
 from validation.rules.release import release
 from validation.run.baseline import NAME as BASELINE
 from validation.run.catalogue import load_criteria, read_criteria
-from validation.run.checked import known
-from validation.run.consistency import check_documents, known_evidence
 from validation.run.kept import as_kept
 from validation.run.names import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS
 from validation.run.read import Run, read
@@ -239,13 +237,13 @@ async def with_launcher(
 
 def refuse_contradictions(run_dir: Path) -> None:
     """ConfigError where the documents of a run contradict each other: nothing is measured on top of that."""
-    check_documents(read(run_dir))
+    read(run_dir).notes()
 
 
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
     run = read(run_dir)
-    faults = known_evidence(run, known(run)).faults
+    faults = run.evidence(again=True).faults
     last = {result.measurement: result.status for result in run.results}
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
 

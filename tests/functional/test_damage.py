@@ -38,7 +38,8 @@ from toolkit.cli import main
 from validation.model import Measurement, Result, VerdictDoc
 from validation.model.load import ConfigError
 from validation.report.formats import write_formats
-from validation.run import checked, consistency
+from validation.run import log_state, raw_logs
+from validation.run import remembered as kept
 from validation.run.rejudge import judge_files
 from validation.signing.verify import verify
 
@@ -189,7 +190,7 @@ def said(folder: Path, again: bool) -> VerdictDoc | str:
 def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     """Runs of any size are remembered, at once; the measurements whose raw logs are read."""
     read: list[str] = []
-    faults = consistency.line_faults
+    faults = raw_logs.line_faults
 
     def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> list[str]:
         read.append(m.id)
@@ -197,9 +198,9 @@ def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(checked, "LEAST", 1)
-        patch.setattr(checked, "SETTLED_NS", 0)
-        patch.setattr(consistency, "line_faults", line_faults)
+        patch.setattr(kept, "LEAST", 1)
+        patch.setattr(log_state, "SETTLED_NS", 0)
+        patch.setattr(raw_logs, "line_faults", line_faults)
         yield read
 
 

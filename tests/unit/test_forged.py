@@ -15,7 +15,6 @@ from tests.support.damage_runs import expired_run, lost_run, wobbly_run
 from validation.judging.times import day_of, moment
 from validation.model import VerdictDoc
 from validation.model.load import ConfigError
-from validation.run.consistency import read_evidence
 from validation.run.read import read
 from validation.run.rejudge import judge_files
 
@@ -254,9 +253,9 @@ def _linked_raw(run: Path) -> None:
 @pytest.mark.parametrize("run", ["wobbly"], indirect=True)
 @pytest.mark.parametrize("change", [_linked_folder, _linked_files, _linked_raw])
 def test_a_link_to_logs_outside_the_run_is_no_evidence(run: Path, change: Callable[[Path], None]) -> None:
-    assert "facts.gpu2" not in read_evidence(read(run)).faults
+    assert "facts.gpu2" not in read(run).evidence().faults
     change(run)
-    assert "evidence is missing: raw/facts.gpu2/" in read_evidence(read(run)).faults["facts.gpu2"]
+    assert "evidence is missing: raw/facts.gpu2/" in read(run).evidence().faults["facts.gpu2"]
 
 
 @pytest.mark.parametrize("run", ["wobbly"], indirect=True)
@@ -264,4 +263,4 @@ def test_a_link_inside_the_run_leads_to_its_log(run: Path) -> None:
     log = run / "raw/facts.gpu2/gpu2.probe.json"
     log.rename(run / "kept")
     log.symlink_to(run / "kept")
-    assert "facts.gpu2" not in read_evidence(read(run)).faults
+    assert "facts.gpu2" not in read(run).evidence().faults

@@ -15,7 +15,7 @@ from tests.support.report_fixture import RUNS
 from tests.support.report_large import make_large_run
 from validation.judging import values
 from validation.model import Bound, Judgement, Subject
-from validation.model.alike import Alike, Passed, Things
+from validation.model.judgement_columns import Alike, Passed, Things
 from validation.report import make, many
 from validation.report.criteria import decisive, worst
 from validation.report.documents import read_run
@@ -70,7 +70,7 @@ def fleet(tmp_path_factory):
     """A run of 12 nodes, judged and written as one of many nodes is."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(values, "FLEET", 1)
-        patched.setattr("validation.model.alike.PACKED", 1)
+        patched.setattr("validation.model.judgement_columns.PACKED", 1)
         return make_large_run(tmp_path_factory.mktemp("fleet") / "run", 12, 6)
 
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from validation.analysis.denial import last_results
 from validation.analysis.stats import Summary
 from validation.judging.accepted import AcceptedRates
-from validation.judging.shelf import Shelf
+from validation.judging.case_columns import CaseColumns
 from validation.model import (
     Bound,
     Judgement,
@@ -71,9 +71,9 @@ class Case:
         }
 
     @cached_property
-    def shelf(self) -> Shelf:
+    def columns(self) -> CaseColumns:
         """The samples of all results, as columns."""
-        return Shelf(self.attempts)
+        return CaseColumns(self.attempts)
 
     @cached_property
     def bounds(self) -> dict[str, Bound]:

@@ -1,6 +1,6 @@
 """Whether the documents of a run belong together, and whether each result still follows from its raw logs.
 
-Pure: `validation/run/consistency.py` reads the files and hands over their hashes and contents. A contradiction between
+Pure: `validation/run/` reads the files and hands over their hashes and contents. A contradiction between
 the documents ends the judging; what is wrong with a result costs its measurement alone.
 """
 

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from validation.analysis.denial import loss_of
 from validation.analysis.stats import Summary, summarize
 from validation.base.counting import be, number_of
-from validation.judging.alike import FLEET, Asked, passed
+from validation.judging.at_once import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.kinds.record import names
 from validation.kinds.trained import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
-from validation.model.alike import Alike, Passed, within
+from validation.model.judgement_columns import Alike, Passed, within
 from validation.rules.bounds import CEILING_SLACK
 from validation.rules.criterion import Criterion, Limit, OfMachine
 from validation.rules.platform import platform_bound, undeclared
@@ -185,7 +185,7 @@ def judge_values(case: Case, criterion: Criterion) -> Sequence[Judgement]:
     if bound is None or found is None:
         return [judge(measurement) for measurement in served]
     odd = {at: judge(served[at]) for at, good in enumerate(found.good) if not good}
-    return Alike(criterion.id, bound, case.shelf.things(served, subject_of), found, odd)
+    return Alike(criterion.id, bound, case.columns.things(served, subject_of), found, odd)
 
 
 def _passed(case: Case, criterion: Criterion, served: Sequence[Measurement], bound: Bound) -> Passed | None:
@@ -201,7 +201,7 @@ def _passed(case: Case, criterion: Criterion, served: Sequence[Measurement], bou
     if criterion.samples_asked:
         wanted = [m.params.get(criterion.samples_asked) for m in served]
         count = [max(criterion.min_samples, asked if isinstance(asked, int) else 0) for asked in wanted]
-    return passed(case.shelf, served, Asked(metric, unit, bound, least, most, count))
+    return passed(case.columns, served, Asked(metric, unit, bound, least, most, count))
 
 
 def _judge_attempts(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from validation.model.alike import Alike, Columned, Served, packed, unpacked
 from validation.model.base import Model, ReasonCode, SignOff, VerdictName, lighten
 from validation.model.judgement import Judgement, Judgements, Subject, others
+from validation.model.judgement_columns import Alike, Columned, Served, packed, unpacked
 
 
 class LeftOut(Model):

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from validation.model import Bound, Judgement, VerdictName
-from validation.model.alike import Alike
 from validation.model.judgement import others
+from validation.model.judgement_columns import Alike
 
 
 def values(judgements: Sequence[Judgement]) -> Sequence[float]:

@@ -20,7 +20,6 @@ from validation.rules.criterion import Criterion
 from validation.rules.profile import Profile, read_profile
 from validation.run.baseline import unfit
 from validation.run.catalogue import CriteriaFile, load_criteria, read_criteria
-from validation.run.consistency import check_documents, read_evidence
 from validation.run.names import VERDICT
 from validation.run.read import Run, read
 from validation.verdict.judge import judge
@@ -142,7 +141,7 @@ def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged
     that is damaged or contradicts itself.
     """
     run = read(run)
-    remarks, found = check_documents(run), read_evidence(run)
+    remarks, found = run.notes(), run.evidence()
     evidence = replace(found, notes=(*remarks, *((run.torn,) if run.torn else ()), *found.notes))
 
     def by(criteria: Sequence[Criterion], profile: Profile | None) -> VerdictDoc:

@@ -1,4 +1,8 @@
-"""A run is read here: `read(folder)` gives a `Run`, whose documents are each read once, when first asked for."""
+"""A run is read here: `read(folder)` gives a `Run`: documents, results, notes, and the evidence of its raw logs.
+
+Each is read once, when it is first asked for. Who judges on the machine that stores a run may ask for notes and
+evidence `again`: what this user's toolkit read before, and what did not change since, is not read once more.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,12 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import yaml
+
 from validation.base import bounded
 from validation.base.errors import FormError
 from validation.judging.accepted import AcceptedRates
+from validation.judging.documents import Conflict, Evidence, conflicts, remarks
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.model.base import lighten
 from validation.model.built import HowBuilt
@@ -19,11 +26,13 @@ from validation.model.load import (
     ConfigError,
     Source,
     known_results,
+    line_of,
     load_json,
     parse_results,
     read_source,
     results_text,
 )
+from validation.model.sample_columns import Columns
 from validation.plan.suites import SUITES
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, load_fabric
@@ -31,7 +40,9 @@ from validation.rules.profile import Profile, load_profile
 from validation.rules.reference import Reference, load_reference, reference_files
 from validation.rules.release import release
 from validation.rules.waiver import Waiver, load_waivers
+from validation.run import remembered
 from validation.run.catalogue import criteria_files, load_criteria
+from validation.run.log_state import State, look, untouched
 from validation.run.names import (
     ACCEPTED,
     BUILT,
@@ -47,6 +58,8 @@ from validation.run.names import (
     VERDICT,
     WAIVERS,
 )
+from validation.run.raw_logs import read_logs
+from validation.run.remembered import Known, Lines, LogsRead, columns_of, digest, is_kept, recall, remember, toolkit
 
 _VERSION = 40  # characters of one in an error
 
@@ -58,7 +71,8 @@ class Run:
         """`folder` is the run directory; nothing is read yet."""
         self.folder = folder
         self._taken = False
-        self.known = False
+        self._agree = False
+        self._known = False
         """Whether its documents are, byte for byte, those that were read and found to agree before."""
         self._read: dict[str, Source] = {}
         self._sha256: dict[str, str] = {}
@@ -102,14 +116,14 @@ class Run:
     def topology(self) -> Topology:
         """topology.json."""
         with self._told():
-            return load_json(self.source(TOPOLOGY), Topology, self.known)
+            return load_json(self.source(TOPOLOGY), Topology, self._known)
 
     @cached_property
     def plan(self) -> Plan:
         """plan.json. Its text is not kept: a fleet's is as large as all else that is known of the run."""
         source = self.source(PLAN)
         with self._told():
-            plan = load_json(source, Plan, self.known)
+            plan = load_json(source, Plan, self._known)
         for m in plan.measurements:
             lighten((m, *m.endpoints))
         self._sha256[PLAN] = source.sha256
@@ -167,17 +181,6 @@ class Run:
     def text(self) -> bytes:
         """results.jsonl as it stands."""
         return results_text(self.folder / RESULTS)
-
-    def take(self, results: list[Result]) -> None:
-        """Have `results` stand for those of `text`: they are the same, and were read before. Of each may be here only
-        what is judged; all that its line says is in `whole_results`.
-        """
-        self.__dict__["_recorded"] = (results, None)
-        self._taken = True
-
-    def take_plan(self, plan: Plan) -> None:
-        """Have `plan` stand for plan.json, of whose very bytes it was read before; `hashes` was asked for."""
-        self.__dict__["plan"] = plan
 
     def take_verdict(self, verdict: VerdictDoc) -> None:
         """Have `verdict` stand for verdict.json, which was just made of it."""
@@ -237,6 +240,74 @@ class Run:
             self._sha256[name] = _sha256(self.folder / name) if read is None else read.sha256
         return self._sha256[name]
 
+    # --- what follows from all of them ---------------------------------------------------------------------------
+
+    def notes(self, again: bool = False) -> tuple[str, ...]:
+        """Notes on its documents; ConfigError with file and line where they contradict each other."""
+        if again and self.known is not None and self.known.documents == self._documents:
+            self._known = True
+        else:
+            documents = self.info, self.topology, self.plan, self.fabric, self.criteria, self.hashes
+            for conflict in conflicts(*documents, release()):
+                raise ConfigError(_told_at(self.folder, conflict))
+        self._agree = True
+        return tuple(remarks(self.info, release()))
+
+    def evidence(self, again: bool = False) -> Evidence:
+        """What its raw logs have against its results. `again`: what is read now is remembered, and `results` may hold
+        of each line only what is judged.
+        """
+        if not again:
+            return read_logs(self.folder, self.info, self.plan, self.results, State(), None).evidence
+        before = self.known
+        if before is None or before.evidence is None or before.columns is None:
+            return self._read_logs(look(self.folder), before)
+        if (before.documents or not self._agree) and untouched(self.folder, before.logs, before.everything):
+            return self._take(before.columns, before.evidence)
+        state = look(self.folder)
+        if not before.all_same(state, [m.id for m in self.plan.measurements]):
+            return self._read_logs(state, before)
+        if self._agree and (state.everything or not before.documents):
+            self._remember(before.columns, state, LogsRead(before.evidence, before.faults, frozenset()))
+        return self._take(before.columns, before.evidence)
+
+    def _read_logs(self, state: State, before: Known | None) -> Evidence:
+        found = read_logs(self.folder, self.info, self.plan, self.results, state, before)
+        if len(self.results) >= remembered.LEAST and not self.torn:
+            self._remember(columns_of(self.results, self.lines), state, found)
+        return found.evidence
+
+    def _take(self, columns: Columns, evidence: Evidence) -> Evidence:
+        """Have results that were read before stand for those of `text`, of which they are."""
+        self.__dict__["_recorded"] = (columns.results(), None)
+        self._taken = True
+        return evidence
+
+    def _remember(self, columns: Columns | None, state: State, found: LogsRead) -> None:
+        remember(self.folder, self.lines, columns, state, found, self._documents if self._agree else "")
+
+    @cached_property
+    def known(self) -> Known | None:
+        """What is known of it as its plan and its lines are now. A document that cannot be read is told by whoever
+        reads the documents in their order.
+        """
+        try:
+            return recall(self.folder, self.lines) if is_kept(self.folder) else None
+        except ConfigError:
+            return None
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Its lines, and what decides beside them and their logs what is wrong with them."""
+        identity = digest(toolkit(), self.info.run, self.info.created, self.hashes.get(PLAN, ""))
+        return Lines(self.info.run, identity, self.text)
+
+    @cached_property
+    def _documents(self) -> str:
+        """One hash for its documents and the toolkit that looks at them."""
+        hashes = sorted(self.hashes.items())
+        return digest(toolkit(), self.source(RUN).sha256, *(f"{name} {value}" for name, value in hashes))
+
 
 def read(run: Path | Run) -> Run:
     """A run by its directory; one that may have been read in part already as it is."""
@@ -253,3 +324,14 @@ def _sha256(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
+
+
+def _told_at(run_dir: Path, conflict: Conflict) -> str:
+    path = run_dir / conflict.file
+    if not conflict.place:
+        return f"{path}: {conflict.words}"
+    try:
+        line = line_of(path, *conflict.place)
+    except (ConfigError, yaml.YAMLError):
+        line = 1
+    return f"{path}:{line}: {'.'.join(str(part) for part in conflict.place)}: {conflict.words}"

@@ -5,13 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from validation.judging.documents import remarks
 from validation.kinds.parsing import place
 from validation.model import VerdictDoc
 from validation.model.load import ConfigError
-from validation.rules.release import release
-from validation.run.checked import documents_of, known, planned
-from validation.run.consistency import check_documents, known_evidence, read_evidence
 from validation.run.read import Run, read
 from validation.verdict.judge import judge
 
@@ -24,16 +20,10 @@ def judge_files(run: Path | Run, again: bool = False) -> VerdictDoc:
     once more (docs/explanation/evidence.md). Whoever signs or verifies reads all.
     """
     run = read(run)
-    before = known(run) if again else None
-    agree = before is not None and before.documents == documents_of(run)
-    run.known = agree
-    plan = planned(run) if agree else None
-    if plan is not None:
-        run.take_plan(plan)
-    notes_on = remarks(run.info, release()) if agree else check_documents(run)
+    notes = run.notes(again)
     waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
-    evidence = known_evidence(run, before, agree=True) if again else read_evidence(run)
-    notes = (*notes_on, *((run.torn,) if run.torn else ()), *evidence.notes)
+    evidence = run.evidence(again)
+    notes = (*notes, *((run.torn,) if run.torn else ()), *evidence.notes)
     try:
         found = replace(evidence, notes=notes)
         return judge(

@@ -1,16 +1,14 @@
 """Judgements that pass alike, of a fleet: kept and written as columns, made when somebody asks for one.
 
-In verdict.json a column is the base64 of its numbers, 8 bytes each (samples: 4), the least significant first, one for
-each of the nodes of its table in their order; at the places that are told one by one it has 0.
+In verdict.json a column is a list of numbers, one for each of the nodes of its table in their order; at the places that
+are told one by one it has null.
 """
 
 from __future__ import annotations
 
-import base64
 import math
-import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, overload
@@ -42,6 +40,10 @@ class Served(Model):
         return Things(self.evidence, lambda at: Subject.node(self.nodes[at]), self.nodes)
 
 
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Count = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1)]
+
+
 class Columned(Model):
     """Of a criterion: what passed within `bound`, by the nodes of the table `served` of the verdict (from 0). `told`:
     places that are judged by themselves, in the order of the criterion's judgements. `low`, `high`: None where they
@@ -51,10 +53,10 @@ class Columned(Model):
     served: int
     bound: Bound
     told: tuple[int, ...]
-    value: str
-    low: str | None
-    high: str | None
-    samples: Annotated[int, Field(ge=0, le=2**32 - 1)] | str
+    value: tuple[_Number | None, ...]
+    low: tuple[_Number | None, ...] | None
+    high: tuple[_Number | None, ...] | None
+    samples: _Count | tuple[_Count | None, ...]
 
 
 def within(bound: Bound, value: float, low: float, high: float) -> str:
@@ -178,18 +180,25 @@ class Alike(Judgements):
                 column[at] = 0
         return column
 
+    def _listed(self, column: array[Any]) -> tuple[Any, ...]:
+        """As verdict.json has it."""
+        numbers: list[Any] = column.tolist()
+        for at in self.odd:
+            numbers[at] = None
+        return tuple(numbers)
+
     def columns(self, served: int) -> Columned:
-        """As verdict.json has them, without those that are told one by one."""
+        """As verdict.json has them, without those told one by one: it was all checked when it was judged."""
         value, low, high, samples = (self._zeroed(name) for name in ("value", "low", "high", "samples"))
         counts = {count for at, count in enumerate(samples) if at not in self.odd}
-        return Columned(
+        return Columned.model_construct(
             served=served,
             bound=self.bound,
             told=tuple(sorted(self.odd)),
-            value=_text(value),
-            low=None if low == value else _text(low),
-            high=None if high == value else _text(high),
-            samples=counts.pop() if len(counts) == 1 else _text(samples),
+            value=self._listed(value),
+            low=None if low == value else self._listed(low),
+            high=None if high == value else self._listed(high),
+            samples=counts.pop() if len(counts) == 1 else self._listed(samples),
         )
 
 
@@ -218,38 +227,26 @@ def unpacked(criterion: str, columned: Columned, tables: Sequence[Things], told:
         raise ValueError(f"{criterion}: passed: told: {len(told)} judgements are stored one by one, and other places")
     if places and not 0 <= places[0] <= places[-1] < size:
         raise ValueError(f"{criterion}: passed: told: there are {number_of(size, 'node')}")
-    value = _numbers("d", columned.value, size, criterion)
-    low = value if columned.low is None else _numbers("d", columned.low, size, criterion)
-    high = value if columned.high is None else _numbers("d", columned.high, size, criterion)
     odd = dict(zip(places, told, strict=True))
+    value = _numbers("d", columned.value, size, odd, criterion)
+    low = value if columned.low is None else _numbers("d", columned.low, size, odd, criterion)
+    high = value if columned.high is None else _numbers("d", columned.high, size, odd, criterion)
     samples = (
         array("I", [columned.samples]) * size
         if isinstance(columned.samples, int)
-        else _numbers("I", columned.samples, size, criterion)
+        else _numbers("I", columned.samples, size, odd, criterion)
     )
     passed = Passed(bytearray(at not in odd for at in range(size)), value, low, high, samples)
     return Alike(criterion, columned.bound, things, passed, odd)
 
 
-def _text(column: array[Any]) -> str:
-    return base64.b64encode(_little(column).tobytes()).decode()
-
-
-def _little(column: array[Any]) -> array[Any]:
-    if sys.byteorder == "big":
-        column = column[:]
-        column.byteswap()
-    return column
-
-
-def _numbers(code: str, text: str, size: int, criterion: str) -> array[Any]:
-    column: array[Any] = array(code)
-    column.frombytes(base64.b64decode(text, validate=True))
+def _numbers(code: str, column: Sequence[Any], size: int, odd: Collection[int], criterion: str) -> array[Any]:
+    """A column with 0 where it has null, as it must at the places that are told one by one, and nowhere else."""
     if len(column) != size:
         raise ValueError(
             f"{criterion}: passed: a column of {number_of(len(column), 'number')} for {number_of(size, 'node')}"
         )
-    column = _little(column)
-    if code == "d" and not all(map(math.isfinite, column)):
-        raise ValueError(f"{criterion}: passed: a number that is none")
-    return column
+    gone = [at for at, number in enumerate(column) if number is None]
+    if len(gone) != len(odd) or not all(at in odd for at in gone):
+        raise ValueError(f"{criterion}: passed: null stands at other places than those that are told one by one")
+    return array(code, [0 if number is None else number for number in column] if gone else column)

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple
 
 from validation.model import Denied, Result
 from validation.model.base import ResultStatus
 from validation.model.facts import PlainFacts
 from validation.model.result import F
-from validation.run.frames import Frame
 
-_STATES: tuple[ResultStatus, ...] = get_args(ResultStatus)
 _HERE = {"run", "measurement", "attempt", "status", "error", "denied"}
 
 
@@ -38,75 +35,61 @@ class Column:
         return self.values[self.ends[at - 1] if at else 0 : self.ends[at]].tolist()
 
 
-def packed(results: Iterable[Result], begin: int, ends: Sequence[int]) -> Frame | None:
-    """Results as a frame; `begin` is the byte of results.jsonl at which the first line begins, `ends` where each ends.
-    None where one has samples of one metric in two units: no result that a parser made has.
+class Row(NamedTuple):
+    """A line of results.jsonl without its samples. `form` names the class of its facts, `plain` are these where they
+    are plain; `end` is the byte behind the line.
     """
-    found: dict[tuple[str, str], tuple[array[int], array[int], array[float]]] = {}
-    names: dict[str, int] = {}
-    forms: dict[str, int] = {}
-    which, states, facts = array("I"), array("B"), array("H")
-    told: dict[str, dict[str, Any]] = {"attempts": {}, "errors": {}, "denied": {}, "plain": {}}
+
+    measurement: str
+    attempt: int
+    status: ResultStatus
+    error: str | None
+    denied: tuple[Denied, ...]
+    plain: PlainFacts
+    form: str
+    end: int
+
+
+def in_columns(results: Iterable[Result], run: str, text: bytes = b"", ends: Sequence[int] = ()) -> Columns | None:
+    """Results as columns; `text` is results.jsonl, whose lines end at `ends`, where more of them can be asked for. None
+    where one has samples of one metric in two units: no result that a parser made has.
+    """
+    rows: list[Row] = []
+    columns: dict[tuple[str, str], Column] = {}
     for line, result in enumerate(results):
-        which.append(names.setdefault(result.measurement, len(names)))
-        states.append(_STATES.index(result.status))
-        facts.append(forms.setdefault(type(result.facts).__name__, len(forms)))
-        if result.attempt != 1:
-            told["attempts"][str(line)] = result.attempt
-        if result.error is not None:
-            told["errors"][str(line)] = result.error
-        if result.denied:
-            told["denied"][str(line)] = [one.model_dump() for one in result.denied]
-        if result.plain:
-            told["plain"][str(line)] = result.plain
         units: dict[str, str] = {}
         for s in result.samples:
             if units.setdefault(s.metric, s.unit) != s.unit:
                 return None
-            key = (s.metric, s.unit)
-            if key not in found:
-                found[key] = (array("I"), array("I"), array("d"))
-            lines, stops, values = found[key]
-            values.append(s.value)
-            if lines and lines[-1] == line:
-                stops[-1] = len(values)
+            column = columns.get((s.metric, s.unit))
+            if column is None:
+                column = columns[s.metric, s.unit] = Column(s.unit, array("I"), array("I"), array("d"))
+            column.values.append(s.value)
+            if column.lines and column.lines[-1] == line:
+                column.ends[-1] = len(column.values)
             else:
-                lines.append(line)
-                stops.append(len(values))
-    columns: dict[str, array[Any]] = {"measurement": which, "status": states, "facts": facts, "end": array("Q", ends)}
-    for number, (lines, stops, values) in enumerate(found.values()):
-        columns |= {f"lines.{number}": lines, f"ends.{number}": stops, f"values.{number}": values}
-    said = {"begin": begin, "metrics": list(found), "measurements": list(names), "forms": list(forms)}
-    return Frame({**said, **told}, columns)
+                column.lines.append(line)
+                column.ends.append(len(column.values))
+        form, end = type(result.facts).__name__, ends[line] if line < len(ends) else 0
+        own = (result.measurement, result.attempt, result.status, result.error, result.denied, result.plain)
+        rows.append(Row(*own, form, end))
+    return Columns(run, text, rows, columns)
 
 
 class Columns:
-    """What `packed` made, read again."""
+    """Results of a run in the order of their lines, their samples in columns."""
 
-    def __init__(self, frame: Frame, run: str, text: bytes) -> None:
-        """`text` is results.jsonl, of whose lines these are. KeyError where the frame is none of `packed`."""
-        self.run, self._text = run, text
-        self._said, self._columns = frame.said, frame.columns
-        self.ends: array[int] = frame.columns["end"]
-        self._facts: array[int] = frame.columns["facts"]
-        self._others: dict[type[Any], set[int]] = {}
-        self._metrics: dict[str, list[Column]] = defaultdict(list)
-        for number, (metric, unit) in enumerate(frame.said["metrics"]):
-            lines, stops, values = (frame.columns[f"{part}.{number}"] for part in ("lines", "ends", "values"))
-            self._metrics[metric].append(Column(unit, lines, stops, values))
+    def __init__(self, run: str, text: bytes, rows: Sequence[Row], columns: Mapping[tuple[str, str], Column]) -> None:
+        """`text` is results.jsonl, of whose lines these are; `columns` are by metric and unit."""
+        self.run, self._text, self.rows, self.by_metric = run, text, rows, columns
+        self._others: dict[type[Any], set[str]] = {}
+        self._metrics: dict[str, list[Column]] = {}
+        for (metric, _), column in columns.items():
+            self._metrics.setdefault(metric, []).append(column)
 
     def results(self) -> list[Result]:
         """All results, in the order of their lines."""
-        names, said = self._said["measurements"], self._said
-        lines = enumerate(zip(self._columns["measurement"], self._columns["status"], strict=True))
-        found: list[Result] = [Stored.of(self, n, names[which], _STATES[state]) for n, (which, state) in lines]
-        for line, attempt in said["attempts"].items():
-            vars(found[int(line)])["attempt"] = attempt
-        for line, error in said["errors"].items():
-            vars(found[int(line)])["error"] = error
-        for line, some in said["denied"].items():
-            vars(found[int(line)])["denied"] = tuple(Denied.model_validate(one) for one in some)
-        return found
+        return [Stored.of(self, line, row) for line, row in enumerate(self.rows)]
 
     def samples(self, metric: str, line: int) -> dict[str, list[float]]:
         """The samples of a metric in a line (from 0) by their unit; no unit without samples."""
@@ -123,31 +106,30 @@ class Columns:
     def may_be(self, line: int, form: type[Any]) -> bool:
         """False where a line's facts are of another form for certain: of another name, or plain, which are a dict."""
         if form not in self._others:
-            names = self._said["forms"]
             sure = () if form.__subclasses__() else (form.__name__,)
-            self._others[form] = {n for n, name in enumerate(names) if name == "dict" or (sure and name not in sure)}
-        return self._facts[line] not in self._others[form]
+            names = {row.form for row in self.rows}
+            self._others[form] = {name for name in names if name == "dict" or (sure and name not in sure)}
+        return self.rows[line].form not in self._others[form]
 
     def plain(self, line: int) -> PlainFacts:
         """A line's facts where they are plain, else {}."""
-        found: PlainFacts = self._said["plain"].get(str(line), {})
-        return found
+        return self.rows[line].plain
 
     def text(self, line: int) -> bytes:
         """A line (from 0) of results.jsonl."""
-        return self._text[self.ends[line - 1] if line else self._said["begin"] : self.ends[line]]
+        return self._text[self.rows[line - 1].end if line else 0 : self.rows[line].end]
 
 
 class Stored(Result):
     """A result whose samples stand in columns; what else it has is read from its line when it is asked for."""
 
     @classmethod
-    def of(cls, columns: Columns, line: int, measurement: str, status: ResultStatus) -> Stored:
-        """The result of a line (from 0), as a first attempt without an error, of which nothing was denied."""
+    def of(cls, columns: Columns, line: int, row: Row) -> Stored:
+        """The result of a line (from 0)."""
         made = cls.__new__(cls)
         fields = {
-            "run": columns.run, "measurement": measurement, "attempt": 1, "status": status, "error": None,
-            "denied": (), "_of": (columns, line),
+            "run": columns.run, "measurement": row.measurement, "attempt": row.attempt, "status": row.status,
+            "error": row.error, "denied": row.denied, "_of": (columns, line),
         }  # fmt: skip
         object.__setattr__(made, "__dict__", fields)
         object.__setattr__(made, "__pydantic_fields_set__", _HERE)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +17,10 @@ import pytest
 from tests.support.report_fixture import RUNS
 from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
 from toolkit.acceptance import judge_run, write_report
-from validation.model import Plan, RunInfo, VerdictDoc
+from validation.model import VerdictDoc
 from validation.model.load import ConfigError
-from validation.run import checked, consistency, plan_columns
+from validation.run import log_state, raw_logs, remembered
 from validation.run import read as reading
-from validation.run.frames import read_frames
 from validation.run.read import Run
 from validation.run.rejudge import judge_files
 from validation.signing.again import judged_again
@@ -35,16 +37,16 @@ def run(site_runs: dict[str, Path], tmp_path: Path) -> Path:
 def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Read:
     """The measurements whose logs were read, in their order. Small runs are remembered, too, and at once."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(checked, "LEAST", 1)
-    monkeypatch.setattr(checked, "SETTLED_NS", 0)
+    monkeypatch.setattr(remembered, "LEAST", 1)
+    monkeypatch.setattr(log_state, "SETTLED_NS", 0)
     known: Read = []
-    faults = consistency.line_faults
+    faults = raw_logs.line_faults
 
     def line_faults(m: Any, result: Any, raw: Any) -> list[str]:
         known.append(m.id)
         return faults(m, result, raw)
 
-    monkeypatch.setattr(consistency, "line_faults", line_faults)
+    monkeypatch.setattr(raw_logs, "line_faults", line_faults)
     return known
 
 
@@ -59,8 +61,17 @@ def all_of(run: Path) -> list[str]:
     return sorted(result.measurement for result in Run(run).results)
 
 
-def file_of(run: Path, end: str) -> Path:
-    return checked._path(run).with_suffix(end)
+def file_of(run: Path, end: str = ".sqlite") -> Path:
+    return remembered.path_of(run).with_suffix(end)
+
+
+def written_anew(run: Path, *statements: str) -> None:
+    """What is kept of a run, changed by somebody who renews its hash, too."""
+    path = file_of(run)
+    with contextlib.closing(sqlite3.connect(path)) as base, base:
+        for statement in statements:
+            base.execute(statement)
+    file_of(run, ".sha256").write_bytes(remembered._sum_of(path, path.name))
 
 
 def test_what_did_not_change_is_read_once(run: Path, read: Read) -> None:
@@ -81,11 +92,11 @@ def test_a_verdict_that_fails_is_the_same_from_the_columns(site_runs: dict[str, 
 def test_columns_hold_what_the_lines_say(run: Path, read: Read) -> None:
     judged(run, read)
     files = Run(run)
-    before = checked.known(files)
+    before = files.known
     assert before is not None
-    assert before.results is not None
-    assert len(before.results) == len(files.results) > 10
-    for kept, line in zip(before.results, files.results, strict=True):
+    assert before.columns is not None
+    assert len(before.columns.results()) == len(files.results) > 10
+    for kept, line in zip(before.columns.results(), files.results, strict=True):
         for metric in {s.metric for s in line.samples}:
             assert kept.values(metric) == line.values(metric)
             assert kept.samples_in(metric) == line.samples_in(metric)
@@ -162,11 +173,11 @@ NAMES: dict[str, Callable[[Path], Any]] = {
 def test_names_that_change_are_seen_though_no_folder_is_listed(run: Path, read: Read, how: str) -> None:
     judged(run, read)
     folder = run / "raw" / BANDWIDTH
-    before = checked.known(Run(run))
+    before = Run(run).known
     assert before is not None
-    assert checked.untouched(Run(run), before)
+    assert log_state.untouched(run, before.logs, before.everything)
     NAMES[how](folder)
-    assert not checked.untouched(Run(run), before)
+    assert not log_state.untouched(run, before.logs, before.everything)
     assert judged(run, read) == judge_files(run)
 
 
@@ -177,41 +188,15 @@ def test_a_log_that_is_added_behind_the_times_of_its_folder_is_seen(run: Path, r
     assert "is of a later attempt" in lost(judged(run, read))
 
 
-def test_what_did_not_change_is_neither_listed_nor_is_its_plan_read(
-    run: Path, read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_did_not_change_is_not_listed(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     first = judged(run, read)
-    documents = []
-    load = reading.load_json
-    monkeypatch.setattr(checked, "look", lambda _: pytest.fail("listed once more"))
-    monkeypatch.setattr(reading, "load_json", lambda *what: (documents.append(what[1]), load(*what))[1])
+    monkeypatch.setattr(reading, "look", lambda _: pytest.fail("listed once more"))
+    monkeypatch.setattr(reading, "conflicts", lambda *_: pytest.fail("documents held against each other once more"))
     assert judged(run, read) == first
-    assert RunInfo in documents
-    assert Plan not in documents
-
-
-def test_a_plan_is_known_by_the_bytes_of_its_file(run: Path, read: Read) -> None:
-    judged(run, read)
-    files = Run(run)
-    assert checked.planned(files) == files.plan
-    (run / "plan.json").write_bytes((run / "plan.json").read_bytes() + b" ")
-    assert checked.planned(Run(run)) is None
-
-
-def test_a_plan_in_columns_is_the_same_to_the_letter(run: Path) -> None:
-    plan = Run(run).plan
-    odd = plan.measurements[0].model_copy(update={"params": {"a": 1, "b": (), "c": None}})
-    others = enumerate((1.0, True, "1", 0))
-    even = [odd.model_copy(update={"id": f"x{n}", "params": {"a": value}}) for n, value in others]
-    plan = plan.model_copy(update={"measurements": (*plan.measurements, odd, *even)})
-    again = plan_columns.unpacked(plan_columns.packed(plan))
-    assert again == plan
-    assert again.model_dump_json() == plan.model_dump_json()
-    assert [type(m.params["a"]) for m in again.measurements[-5:]] == [int, float, bool, str, int]
 
 
 def test_young_logs_are_read_again(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "SETTLED_NS", 3600 * 10**9)
+    monkeypatch.setattr(log_state, "SETTLED_NS", 3600 * 10**9)
     for _ in range(2):
         judged(run, read)
         assert sorted(read) == all_of(run)
@@ -237,20 +222,20 @@ def test_documents_are_held_against_each_other_again_once_one_changed(run: Path,
 
 def test_nothing_is_known_under_another_plan_or_another_beginning(run: Path, read: Read) -> None:
     judged(run, read)
-    assert checked.known(Run(run)) is not None
+    assert Run(run).known is not None
     plan = (run / "plan.json").read_bytes()
     (run / "plan.json").write_bytes(plan + b" ")
-    assert checked.known(Run(run)) is None
+    assert Run(run).known is None
     (run / "plan.json").write_bytes(plan)
-    assert checked.known(Run(run)) is not None
+    assert Run(run).known is not None
     edit(run / "run.json", lambda info: info.update(created="2026-11-21T10:15:01Z"))
-    assert checked.known(Run(run)) is None
+    assert Run(run).known is None
 
 
 def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run: Path, read: Read) -> None:
     edit(run / "topology.json", lambda topology: topology.update(site="other"))
     files = Run(run)
-    consistency.known_evidence(files, checked.known(files))  # as when a run is continued
+    files.evidence(again=True)  # as when a run is continued
     with pytest.raises(ConfigError, match="restore"):
         judged(run, read)
 
@@ -270,63 +255,162 @@ def test_a_document_that_cannot_be_read_is_the_same_error_as_ever(run: Path, rea
     assert str(known.value) == str(whole.value)
 
 
-def test_lines_that_were_appended_are_read_and_the_columns_grow(run: Path, read: Read) -> None:
+def test_lines_that_were_appended_are_read_and_no_others(run: Path, read: Read) -> None:
     path = run / "results.jsonl"
     whole = path.read_bytes()
     lines = whole.splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:-3]))
     judged(run, read)
-    before = file_of(run, ".columns").read_bytes()
     path.write_bytes(whole)
     after = judged(run, read)
     assert sorted(read) == sorted(result.measurement for result in Run(run).results[-3:])
-    grown = file_of(run, ".columns").read_bytes()
-    assert grown[: len(before)] == before
-    assert len(grown) > len(before)
     assert judged(run, read) == after == judge_files(run)
+    assert file_of(run).stat().st_mode & 0o777 == 0o600
 
 
-def test_columns_that_were_cut_while_they_grew_are_made_anew(run: Path, read: Read) -> None:
-    path = run / "results.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
-    judged(run, read)
-    path.write_bytes(whole)
-    judged(run, read)
-    columns = file_of(run, ".columns")
-    columns.write_bytes(columns.read_bytes()[:-40])
-    file_of(run, ".state").unlink()
-    judged(run, read)
-    assert len(read_frames(columns)[0]) == 2
-    assert judged(run, read) == judge_files(run)
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
 
 
-@pytest.mark.parametrize("end", [".state", ".columns", ".plan"])
-@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "gone", "writable by others", "a link"])
-def test_a_record_that_is_damaged_or_not_ours_is_not_believed(run: Path, read: Read, end: str, how: str) -> None:
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+HOSTILE: dict[str, Callable[[Path], Any]] = {
+    "cut": cut,
+    "flipped": flipped,
+    "emptied": lambda path: path.write_bytes(b""),
+    "gone": Path.unlink,
+    "of anybody": lambda path: path.chmod(0o666),
+    "of a group": lambda path: path.chmod(0o620),
+    "of another user": lambda path: os.chown(path, 1, -1),
+    "a link": linked,
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+    "a pipe": fifo,
+    "huge": lambda path: os.truncate(path, remembered.MOST_BYTES + 1),
+}
+
+
+@pytest.mark.parametrize("end", [".sqlite", ".sha256"])
+@pytest.mark.parametrize("how", HOSTILE)
+def test_a_file_that_is_damaged_or_not_ours_counts_as_none(run: Path, read: Read, end: str, how: str) -> None:
+    if how == "of another user" and os.geteuid() != 0:
+        pytest.skip("nobody but root gives files away")
     good = judged(run, read)
-    path = file_of(run, end)
-    content = path.read_bytes()
-    if how == "gone":
-        path.unlink()
-    elif how == "writable by others":
-        path.chmod(0o666)
-    elif how == "a link":
-        linked(path)
-    else:
-        middle = len(content) // 2
-        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-        path.write_bytes({"cut": content[:-1], "flipped": flipped, "emptied": b""}[how])
+    HOSTILE[how](file_of(run, end))
+    assert Run(run).known is None
     assert judged(run, read) == good
-    if end == ".state":
-        assert sorted(read) == all_of(run)
-    before = checked.known(Run(run))
-    assert before is not None
+    assert sorted(read) == all_of(run)
+
+
+def test_a_folder_that_others_can_write_counts_as_none(run: Path, read: Read) -> None:
+    judged(run, read)
+    for folder in (file_of(run).parent, file_of(run).parent.parent):
+        folder.chmod(0o777)
+        assert Run(run).known is None
+        folder.chmod(0o700)
+    assert Run(run).known is not None
+
+
+ROWS = {
+    "a sample": "UPDATE samples SET sample_values = replace(sample_values, '0', '9')",
+    "a status": "UPDATE results SET status = 'failed'",
+    "a fault": "UPDATE results SET faults = NULL",
+    "evidence": """UPDATE about SET value = '{"faults": {}, "notes": []}' WHERE name = 'evidence'""",
+    "a row less": "DELETE FROM results WHERE line = 3",
+    "a row more": "INSERT INTO folders VALUES ('x', 'y', 'z')",
+}
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_a_row_that_was_changed_counts_as_none(run: Path, read: Read, what: str) -> None:
+    (run / "raw" / BANDWIDTH / "gpu1.out").write_text("damaged")  # there is a fault to hide
+    damaged = judged(run, read)
+    lost(damaged)
+    with contextlib.closing(sqlite3.connect(file_of(run))) as base, base:
+        assert base.execute(ROWS[what]).rowcount
+    assert Run(run).known is None
+    assert judged(run, read) == damaged
+
+
+OBJECTS = {
+    "a view in place of a table": (
+        "ALTER TABLE folders RENAME TO other",
+        "CREATE VIEW folders AS SELECT * FROM other",
+    ),
+    "a view beside them": ("CREATE VIEW other AS SELECT load_extension('/tmp/x.so') FROM about",),
+    "a view without an end": (
+        "DROP TABLE samples",
+        "CREATE VIEW samples AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+        " SELECT 'metric' AS metric, 'unit' AS unit, 0 AS place, '[]' AS sample_values FROM n",
+    ),
+    "a trigger": ("CREATE TRIGGER other AFTER INSERT ON about BEGIN DELETE FROM results; END",),
+    "an index on a function": ("CREATE INDEX other ON results(abs(line))",),
+    "a virtual table": ("CREATE VIRTUAL TABLE other USING fts5(text)",),
+    "another column": ("ALTER TABLE results ADD COLUMN other TEXT DEFAULT 'x'",),
+    "a table less": ("DROP TABLE places",),
+    "a table more": ("CREATE TABLE other (a TEXT)",),
+}
+
+
+@pytest.mark.parametrize("what", OBJECTS)
+def test_a_file_with_anything_but_our_tables_counts_as_none(run: Path, read: Read, what: str) -> None:
+    """Even where its hash was renewed: nothing that SQL can be made to run is looked at."""
+    good = judged(run, read)
+    written_anew(run, *OBJECTS[what])
+    assert Run(run).known is None
+    assert judged(run, read) == good
+
+
+VALUES = {
+    "no number": "UPDATE samples SET sample_values = '[true, \"x\"]'",
+    "one less": "UPDATE samples SET sample_values = '[1.0]'",
+    "no JSON": "UPDATE samples SET sample_values = '['",
+    "nested without an end": f"UPDATE samples SET sample_values = '{'[' * 100_000}'",
+    "bytes": "UPDATE samples SET sample_values = x'ff00'",
+    "no such place": "UPDATE samples SET place = 99",
+    "a line beyond the last": "UPDATE places SET lines = replace(lines, '[', '[4000000000, ')",
+    "no such status": "UPDATE results SET status = 'accepted'",
+    "no text": "UPDATE results SET measurement = x'00'",
+    "no size": "UPDATE about SET value = 'x' WHERE name = 'size'",
+    "a negative size": "UPDATE about SET value = '-1' WHERE name = 'size'",
+    "nothing of it": "DELETE FROM about",
+}
+
+
+@pytest.mark.parametrize("what", VALUES)
+def test_a_file_with_values_that_do_not_fit_counts_as_none(run: Path, read: Read, what: str) -> None:
+    good = judged(run, read)
+    written_anew(run, VALUES[what])
+    assert Run(run).known is None
+    assert judged(run, read) == good
+
+
+def test_what_is_kept_is_plain_sqlite(run: Path, read: Read) -> None:
+    """Any program reads it: no packed bytes, and what stands in it is what the lines say."""
+    judged(run, read)
+    with contextlib.closing(sqlite3.connect(file_of(run))) as base:
+        base.text_factory = str
+        for (table,) in base.execute("SELECT name FROM sqlite_master").fetchall():
+            for row in base.execute(f"SELECT * FROM {table}"):
+                assert not any(isinstance(value, bytes) for value in row)
+        asked = "SELECT j.value FROM samples s, json_each(s.sample_values) j WHERE metric = 'tcp_bandwidth_gbps'"
+        kept = [value for (value,) in base.execute(asked)]
+    assert kept == [value for result in Run(run).results for value in result.values("tcp_bandwidth_gbps")]
+    sums = subprocess.run(["sha256sum", "--check", file_of(run, ".sha256").name], cwd=file_of(run).parent, check=False)
+    assert sums.returncode == 0
 
 
 def test_another_toolkit_reads_everything_itself(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     judged(run, read)
-    monkeypatch.setattr(checked, "toolkit", lambda: "another one")
+    monkeypatch.setattr(reading, "toolkit", lambda: "another one")
     judged(run, read)
     assert sorted(read) == all_of(run)
 
@@ -382,7 +466,7 @@ def test_the_report_of_what_was_just_judged_is_the_same_to_the_byte(
     monkeypatch.setattr(reading, "load_json", lambda *what: (read_once.append(what[1]), load(*what))[1])
     for known in (False, True):
         if not known:
-            file_of(folder, ".state").unlink(missing_ok=True)  # so that all raw logs are read
+            file_of(folder).unlink(missing_ok=True)  # so that all raw logs are read
         run = Run(folder)
         read_once.clear()
         judge_run(run)
@@ -395,20 +479,20 @@ def test_the_report_of_what_was_just_judged_is_the_same_to_the_byte(
 def test_nothing_is_kept_of_a_small_run_or_without_a_home(
     run: Path, read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checked, "LEAST", 10_000)
+    monkeypatch.setattr(remembered, "LEAST", 10_000)
     judged(run, read)
-    assert not file_of(run, ".state").exists()
-    monkeypatch.setattr(checked, "LEAST", 1)
+    assert not file_of(run).exists()
+    monkeypatch.setattr(remembered, "LEAST", 1)
     monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")  # not absolute
     assert judged(run, read).outcome == "passed"
     assert sorted(read) == all_of(run)
 
 
 def test_of_many_runs_the_oldest_are_forgotten(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "KEPT", 2)
+    monkeypatch.setattr(remembered, "KEPT", 2)
     for name in ("one", "two", "three"):
         judged(Path(shutil.copytree(run, run.with_name(name))), read)
-    kept = [checked.known(Run(run.with_name(name))) is not None for name in ("one", "two", "three")]
+    kept = [Run(run.with_name(name)).known is not None for name in ("one", "two", "three")]
     assert kept == [False, True, True]
-    ends = sorted(path.suffix for path in file_of(run, ".state").parent.iterdir())
-    assert ends == [".columns", ".columns", ".plan", ".plan", ".state", ".state"]
+    ends = sorted(path.suffix for path in file_of(run).parent.iterdir())
+    assert ends == [".sha256", ".sha256", ".sqlite", ".sqlite"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import json
-from array import array
 from itertools import accumulate
 from pathlib import Path
 
@@ -29,14 +27,14 @@ from toolkit.rundir import write_document
 from validation.judging import values
 from validation.judging.case import make_case
 from validation.model import LeftOut, Result, Sample, VerdictDoc
-from validation.model import alike as packing
+from validation.model import judgement_columns as packing
 from validation.model import verdict as documents
-from validation.model.alike import Alike
 from validation.model.judgement import Judgements, others
+from validation.model.judgement_columns import Alike
 from validation.model.load import ConfigError, load_json
+from validation.model.sample_columns import Columns, in_columns
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import load_fabric
-from validation.run.columns import Columns, packed
 from validation.verdict.judge import judge
 from validation.verdict.waivers import unmeasured_nodes
 
@@ -92,15 +90,15 @@ def spoilt(one: Result, way: str, metric: str) -> list[Result]:
 
 
 def stored(results: list[Result], parts: int) -> list[Result]:
-    """The same results as they are read from the columns that are kept of a run, in so many frames."""
+    """The same results as they are read from the columns that are kept of a run, in so many parts."""
     found: list[Result] = []
     size = -(-len(results) // parts)
     for at in range(0, len(results), size):
         some = results[at : at + size]
         lines = [one.model_dump_json().encode() + b"\n" for one in some]
-        frame = packed(some, 0, array("Q", accumulate(map(len, lines))))
-        assert frame is not None
-        found += Columns(frame, some[0].run, b"".join(lines)).results()
+        columns = in_columns(some, some[0].run, b"".join(lines), list(accumulate(map(len, lines))))
+        assert columns is not None
+        found += columns.results()
     return found
 
 
@@ -195,6 +193,25 @@ def test_a_verdict_of_a_fleet_is_written_as_columns_and_read_as_any_other(monkey
     assert VerdictDoc.model_validate_json(told, strict=True) == again
 
 
+def test_anybody_reads_what_passed_from_plain_lists(monkeypatch):
+    """verdict.json holds no packed numbers at any size: a JSON reader alone gives node, measurement and value."""
+    verdict = fleet(monkeypatch)
+    document = json.loads(verdict.model_dump_json())
+    seen = 0
+    for criterion, judged in zip(document["criteria"], verdict.criteria, strict=True):
+        if not (passed := criterion.get("passed")):
+            continue
+        table = document["served"][passed["served"]]
+        rows = zip(table["nodes"], table["evidence"], passed["value"], strict=True)
+        every = enumerate(judged.judgements)
+        assert [row for row in rows if row[2] is not None] == [
+            (j.about.ends[0].node, j.evidence[0], j.value) for at, j in every if at not in passed["told"]
+        ]
+        assert [at for at, value in enumerate(passed["value"]) if value is None] == passed["told"]
+        seen += 1
+    assert seen >= 4
+
+
 @pytest.mark.parametrize("at_a_time", [2, 7, 1000])
 @pytest.mark.parametrize("least", [1, 10**9])
 def test_a_verdict_is_written_part_by_part_as_it_is_written_whole(monkeypatch, tmp_path, least, at_a_time):
@@ -260,9 +277,7 @@ def test_another_number_in_the_columns_is_another_verdict(monkeypatch):
     for column in ("value", "low", "high"):
         document = json.loads(verdict.model_dump_json())
         passed = next(c for c in document["criteria"] if c["id"] == "gn.m001")["passed"]
-        numbers = array("d", base64.b64decode(passed[column]))
-        numbers[3] += 1e-9
-        passed[column] = base64.b64encode(numbers.tobytes()).decode()
+        passed[column][3] += 1e-9
         other = VerdictDoc.model_validate_json(json.dumps(document), strict=True)
         assert other != verdict
         assert verdict != other
@@ -285,24 +300,21 @@ def test_waivers_count_what_passed_from_columns(monkeypatch, lost):
     assert list(said[0]) == (["gpu0003"] if lost == 3 else [])
 
 
-def number(text, at, value):
-    numbers = array("d", base64.b64decode(text))
-    numbers[at] = value
-    return base64.b64encode(numbers.tobytes()).decode()
-
-
 DAMAGED = {
     "no such table": lambda d, p: p.update(served=7),
     "negative table": lambda d, p: p.update(served=-1),
     "no tables": lambda d, p: d.pop("served"),
     "one node less": lambda d, p: d["served"][0]["nodes"].pop(),
     "one node and measurement less": lambda d, p: [d["served"][0][k].pop() for k in ("nodes", "evidence")],
-    "a column that is cut": lambda d, p: p.update(value=p["value"][:-4]),
-    "no base64": lambda d, p: p.update(value="?" + p["value"][1:]),
-    "no ASCII": lambda d, p: p.update(value="ä" + p["value"][1:]),
-    "empty": lambda d, p: p.update(value=""),
-    "infinite": lambda d, p: p.update(value=number(p["value"], 0, float("inf"))),
-    "no number": lambda d, p: p.update(low=number(p["low"], 2, float("nan"))),
+    "a column that is cut": lambda d, p: p["value"].pop(),
+    "base64": lambda d, p: p.update(value="AAAA"),
+    "text": lambda d, p: p["value"].__setitem__(0, "120.0"),
+    "a truth": lambda d, p: p["value"].__setitem__(0, True),
+    "empty": lambda d, p: p.update(value=[]),
+    "infinite": lambda d, p: p["value"].__setitem__(0, float("inf")),
+    "no number": lambda d, p: p["low"].__setitem__(2, float("nan")),
+    "null that is not told": lambda d, p: p["low"].__setitem__(2, None),
+    "a number that is told": lambda d, p: p["high"].__setitem__(1, 120.0),
     "told elsewhere": lambda d, p: p.update(told=[8]),
     "told before": lambda d, p: p.update(told=[-1]),
     "told twice": lambda d, p: p.update(told=[1, 1]),
@@ -328,7 +340,7 @@ def test_a_column_with_a_number_that_is_none_passes_nothing(monkeypatch):
     found = stored(results_of(PLAN), 1)
     monkeypatch.setattr(values, "FLEET", 1)
     case = make_case(LAB, PLAN, load_fabric("tcp10"), CRITERIA, found)
-    (columns,) = case.shelf.parts
+    (columns,) = case.columns.parts
     column = columns.only("tcp_bandwidth_gbps", "Gbit/s")
     assert column is not None
     column.values[5] = float("nan")

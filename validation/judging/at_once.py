@@ -16,11 +16,11 @@ from itertools import repeat
 from operator import itemgetter
 
 from validation.analysis.stats import median_ranks
-from validation.judging.shelf import Shelf
+from validation.judging.case_columns import CaseColumns
 from validation.model import Bound, Measurement
-from validation.model.alike import Passed
+from validation.model.judgement_columns import Passed
+from validation.model.sample_columns import Column
 from validation.rules.bounds import CEILING_SLACK
-from validation.run.columns import Column
 
 FLEET = 100
 """Measurements of a criterion below which each is judged by itself, which takes less than a hundredth of a second."""
@@ -52,10 +52,10 @@ class _Rows:
     count: Sequence[int]
 
 
-def passed(shelf: Shelf, served: Sequence[Measurement], asked: Asked) -> Passed | None:
+def passed(stored: CaseColumns, served: Sequence[Measurement], asked: Asked) -> Passed | None:
     """Which of the measurements pass for certain; None where none of them does."""
     found: Passed | None = None
-    for columns, lines in shelf.lines(served):
+    for columns, lines in stored.lines(served):
         column = columns.only(asked.metric, asked.unit)
         # of a number that is none, what is greater and what is less would hang on the order
         if column is None or not column.lines or not math.isfinite(sum(column.values)):

@@ -6,15 +6,15 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from validation.model import Measurement, Result, Subject
-from validation.model.alike import Things
 from validation.model.facts import Facts
-from validation.run.columns import Columns, Stored, packed
+from validation.model.judgement_columns import Things
+from validation.model.sample_columns import Columns, Stored, in_columns
 
 _ODD = 2**32 - 1
 """Instead of a line: this measurement is looked at by itself."""
 
 
-class Shelf:
+class CaseColumns:
     """The samples of a run as columns, and which measurements can be judged from them: those of a single attempt that
     came to its end. What passes does so however disturbed it was: being denied makes nothing faster.
     """
@@ -42,10 +42,10 @@ class Shelf:
             if place == len(self.parts):
                 self.parts.append(columns)
             self._where[id_] = (place, line)
-        frame = packed(loose, 0, ()) if loose else None
-        if frame is not None:
+        made = in_columns(loose, loose[0].run) if loose else None
+        if made is not None:
             self._where |= {result.measurement: (len(self.parts), line) for line, result in enumerate(loose)}
-            self.parts.append(Columns(frame, loose[0].run, b""))
+            self.parts.append(made)
 
     def lines(self, served: Sequence[Measurement]) -> list[tuple[Columns, array[int]]]:
         """Where the samples of measurements stand: of each part the line of each of them, or `_ODD`. Looked up once
