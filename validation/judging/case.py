@@ -239,7 +239,7 @@ def unusable(
     for id_ in ids:
         found = case.usable(id_)
         if found is not None:
-            none = found.facts.why_no_figure() if isinstance(found.facts, Facts) else ""
+            none = found.facts.why_no_figure() if found.no_figure and isinstance(found.facts, Facts) else ""
             if not none:
                 continue
             smaller = _smaller(case, id_)

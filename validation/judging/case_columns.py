@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 
 from validation.model import Measurement, Result, Subject
-from validation.model.facts import Facts
 from validation.model.judgement_columns import Things
 from validation.model.sample_columns import Columns, Stored, in_columns
 
@@ -31,7 +30,7 @@ class CaseColumns:
             result = mine[0]
             if len(mine) != 1 or result.status != "ok" or result.error:
                 continue
-            if isinstance(result.facts, Facts) and result.facts.no_figure:
+            if result.no_figure:
                 continue
             stored = result.stored if isinstance(result, Stored) else None
             if stored is None:

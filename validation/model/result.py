@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import Field
 
 from validation.model.base import Model, ResultStatus
-from validation.model.facts import AnyFacts, PlainFacts
+from validation.model.facts import AnyFacts, Facts, PlainFacts
 
 F = TypeVar("F", bound=Model)
 
@@ -129,3 +129,8 @@ class Result(Model):
     def plain(self) -> PlainFacts:
         """The facts where they are plain scalars, else {}."""
         return self.facts if isinstance(self.facts, dict) else {}
+
+    @property
+    def no_figure(self) -> bool:
+        """Whether its facts are of a form that can say why there is no figure."""
+        return isinstance(self.facts, Facts) and self.facts.no_figure

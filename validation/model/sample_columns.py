@@ -10,11 +10,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from validation.model import Denied, Result
 from validation.model.base import ResultStatus
-from validation.model.facts import PlainFacts
+from validation.model.facts import PlainFacts, forms
 from validation.model.result import F
 
 _HERE = {"run", "measurement", "attempt", "status", "error", "denied"}
@@ -111,6 +112,14 @@ class Columns:
             self._others[form] = {name for name in names if name == "dict" or (sure and name not in sure)}
         return self.rows[line].form not in self._others[form]
 
+    def no_figure(self, line: int) -> bool:
+        """Whether a line's facts are of a form that can say why there is no figure."""
+        return self.rows[line].form in self._without_figure
+
+    @cached_property
+    def _without_figure(self) -> frozenset[str]:
+        return frozenset(form.__name__ for form in forms().values() if form.no_figure)
+
     def plain(self, line: int) -> PlainFacts:
         """A line's facts where they are plain, else {}."""
         return self.rows[line].plain
@@ -174,6 +183,15 @@ class Stored(Result):
             if not columns.may_be(line, form):
                 return None
         return super().facts_of(form)
+
+    @property
+    def no_figure(self) -> bool:
+        """As of every result, from the columns."""
+        mine = vars(self)
+        if "facts" in mine:
+            return super().no_figure
+        columns, line = mine["_of"]
+        return bool(columns.no_figure(line))
 
     @property
     def plain(self) -> PlainFacts:
