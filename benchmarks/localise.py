@@ -3,7 +3,7 @@
 
     .venv/bin/python benchmarks/localise.py --clean 60 --seeds 2
 
-Nothing is measured on a network: shapes, noise and faults are those of tests/unit/test_guilt.py, other seeds.
+Nothing is measured on a network: shapes, noise and faults are those of tests/unit/test_suspects.py, other seeds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.matrices import Site
-from tests.unit.test_guilt import FAULTS, NOISES, SHAPES, TWO, named
+from tests.unit.test_suspects import FAULTS, NOISES, SHAPES, TWO, named
 from validation.analysis.narrow import narrow
 
 FIRST_SEED = 5000
@@ -72,9 +72,9 @@ def jobs(seeds: int) -> None:
         took = []
         for seed in range(seeds):
             names = [f"n{i}" for i in range(count)]
-            guilty = set(random.Random(seed).sample(names, bad))
-            found = narrow(names, lambda job, guilty=guilty: not guilty & set(job))
-            assert set(found.bad) == guilty
+            faulty = set(random.Random(seed).sample(names, bad))
+            found = narrow(names, lambda job, faulty=faulty: not faulty & set(job))
+            assert set(found.bad) == faulty
             took.append((found.jobs, found.rounds))
         number, rounds = (sorted(t[i] for t in took) for i in (0, 1))
         middle = len(took) // 2

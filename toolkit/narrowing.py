@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory import read_inventory
-from validation.analysis.narrow import Job, Narrowing, Outcome
+from validation.analysis.narrow import Job, Narrowed, Narrowing
 from validation.base.counting import number_of
 
 PLACES = ("{nodes}", "{count}", "{hostfile}")
@@ -59,7 +59,7 @@ class NarrowRequest:
             raise UsageFault(f"{self.inventory}: no node in group {self.group}")
         return found
 
-    def narrow(self, say: Callable[[str], None]) -> Outcome:
+    def narrow(self, say: Callable[[str], None]) -> Narrowed:
         """All jobs of the group test. What is running ends with this, however that comes."""
         names = self.checked()
         return Runner(self.command, self.out, self.at_once, self.limit_s, say).narrow(names, self.alone)
@@ -97,7 +97,7 @@ class Runner:
     say: Callable[[str], None]
     done: list[Ended] = field(default_factory=list)
 
-    def narrow(self, nodes: Sequence[str], alone: int) -> Outcome:
+    def narrow(self, nodes: Sequence[str], alone: int) -> Narrowed:
         """All rounds. What is running ends with this, however that comes."""
         self.out.mkdir(parents=True, exist_ok=True)
         narrowing = Narrowing(nodes, alone=alone)

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import permutations
 
-from validation.analysis.guilt import Pair, Place
+from validation.analysis.suspects import Pair, Place
 
 
 @dataclass

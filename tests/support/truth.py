@@ -208,9 +208,9 @@ def accused(verdict: VerdictDoc, topology: Topology, told: Iterable[object] = ()
                 yield _of(one.about, f"{one.criterion} {one.subject}: {one.reason}", "judgement")
     words = set()
     for one in told:
-        guilt, sort = one.guilt, one.sort  # type: ignore[attr-defined]
+        suspect, sort = one.suspect, one.sort  # type: ignore[attr-defined]
         words.add(one.words)  # type: ignore[attr-defined]
-        yield Accused(guilt.kind, guilt.subject, guilt.direction, sort.both_ways, one.words)  # type: ignore[attr-defined]
+        yield Accused(suspect.kind, suspect.subject, suspect.direction, sort.both_ways, one.words)  # type: ignore[attr-defined]
     names = {n.name for n in topology.nodes}
     for note in verdict.notes:
         if note not in words and any(n in note for n in names):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validation.probes.gpu_spoilt import guilty
+from validation.probes.gpu_spoilt import suspect
 
 
 def cell(what: str, source: int | None, target: int | None, error: str = "") -> dict[str, Any]:
@@ -27,4 +27,4 @@ def cell(what: str, source: int | None, target: int | None, error: str = "") -> 
 def test_the_first_error_of_a_turn_is_its_gpus_and_of_a_pair_the_others(
     cells: list[dict[str, Any]], untaken: set[int], found: tuple[int, str] | None
 ) -> None:
-    assert guilty(0, cells, untaken) == found
+    assert suspect(0, cells, untaken) == found

@@ -32,36 +32,36 @@ def one_of(bad):
 def test_all_bad_nodes_and_no_other_by_few_jobs(count, bad, most_jobs, most_rounds):
     """232 nodes: the published figures of NVIDIA's cluster-readiness-engine are 55 jobs with 5 bad, 28 with none."""
     for seed in range(100 if count < 500 else 20):
-        guilty = set(random.Random(seed).sample(names(count), bad))
-        found = narrow(names(count), one_of(guilty))
-        assert set(found.bad) == guilty
+        faulty = set(random.Random(seed).sample(names(count), bad))
+        found = narrow(names(count), one_of(faulty))
+        assert set(found.bad) == faulty
         assert not found.unsettled
-        assert not guilty & set(found.good)
+        assert not faulty & set(found.good)
         assert len(found.good) == count - bad
         assert found.jobs <= most_jobs
         assert found.rounds <= most_rounds
 
 
 def test_each_is_confirmed_with_different_nodes_that_are_good():
-    guilty = {"n3", "n17", "n101"}
-    found = narrow(names(232), one_of(guilty))
+    faulty = {"n3", "n17", "n101"}
+    found = narrow(names(232), one_of(faulty))
     for node, helpers in found.bad.items():
         assert len(set(helpers)) == len(helpers) == CONFIRMATIONS
-        assert not {node, *guilty} & set(helpers)
+        assert not {node, *faulty} & set(helpers)
         assert node in found.words
         assert all(helper in found.words for helper in helpers)
 
 
 def test_the_jobs_of_a_round_have_no_node_in_common_and_none_is_of_one_node_alone():
     for seed in range(30):
-        guilty = set(random.Random(seed).sample(names(50), 6))
+        faulty = set(random.Random(seed).sample(names(50), 6))
         narrowing = Narrowing(names(50))
         while jobs := narrowing.jobs():
             used = [n for job in jobs for n in job]
             assert len(used) == len(set(used))
             assert all(len(job) >= 2 for job in jobs)
-            narrowing.tell({job: not guilty & set(job) for job in jobs})
-        assert set(narrowing.outcome().bad) == guilty
+            narrowing.tell({job: not faulty & set(job) for job in jobs})
+        assert set(narrowing.outcome().bad) == faulty
 
 
 def test_a_fault_that_all_share_names_nobody():
@@ -72,10 +72,10 @@ def test_a_fault_that_all_share_names_nobody():
 
 
 def test_most_are_bad_and_two_good_ones_are_still_found():
-    guilty = set(names(8)) - {"n1", "n6"}
-    found = narrow(names(8), one_of(guilty))
-    assert not set(found.bad) - guilty
-    assert not guilty & set(found.good)
+    faulty = set(names(8)) - {"n1", "n6"}
+    found = narrow(names(8), one_of(faulty))
+    assert not set(found.bad) - faulty
+    assert not faulty & set(found.good)
 
 
 def test_what_fails_once_and_never_again_names_nobody():
@@ -113,11 +113,11 @@ def test_jobs_that_fail_by_chance_name_nobody_but_the_bad(share):
     wrong = missed = 0
     for seed in range(200):
         generator = random.Random(seed)
-        guilty = set(generator.sample(names(64), 2))
-        found = narrow(names(64), lambda job, g=generator, bad=guilty: not bad & set(job) and g.random() >= share)
-        wrong += len(set(found.bad) - guilty)
-        missed += bool(guilty - set(found.bad))
-        assert not guilty & set(found.good)
+        faulty = set(generator.sample(names(64), 2))
+        found = narrow(names(64), lambda job, g=generator, bad=faulty: not bad & set(job) and g.random() >= share)
+        wrong += len(set(found.bad) - faulty)
+        missed += bool(faulty - set(found.bad))
+        assert not faulty & set(found.good)
     assert missed == 0
     assert wrong <= (0.1 if share == 0.1 else 0) * 200
 

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from validation.analysis.replay import Request, enough, gain, peak, replay, shares, siloed
+from validation.analysis.replay import RecordedRequest, enough, gain, peak, replay, shares, siloed
 
 GPU = 4  # parts of a GPU in these cases
 
 
-def asked(arrived_s: int, held_s: int, gpus: float = 1, group: str = "a") -> Request:
-    return Request(arrived_s, held_s, round(gpus * GPU), group)
+def asked(arrived_s: int, held_s: int, gpus: float = 1, group: str = "a") -> RecordedRequest:
+    return RecordedRequest(arrived_s, held_s, round(gpus * GPU), group)
 
 
 def test_who_came_first_goes_first_and_nobody_passes() -> None:
@@ -118,7 +118,9 @@ def test_percentiles_of_waiting() -> None:
 def test_no_gpu_is_ever_held_twice_and_the_order_is_kept(seed: int) -> None:
     drawn = random.Random(seed)
     asked_for = [
-        Request(drawn.randrange(500), drawn.randrange(60), drawn.choice([1, 2, 3, 4, 4, 6, 8]), drawn.choice("abc"))
+        RecordedRequest(
+            drawn.randrange(500), drawn.randrange(60), drawn.choice([1, 2, 3, 4, 4, 6, 8]), drawn.choice("abc")
+        )
         for _ in range(80)
     ]
     ordered = sorted(asked_for, key=lambda r: r.arrived_s)

@@ -31,7 +31,7 @@ REPEATS = 2
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Narrowed:
     """`bad`: named, each with the good nodes that it was confirmed with. `unsettled`: groups that failed and in which
     nobody could be named: their fault came and went, or shows only when they work together. `nobody_good`: every job
     failed, so that what all have in common is at fault. `jobs` and `rounds` count what it took.
@@ -257,18 +257,18 @@ class Narrowing:
         self._unsettled += [(node,) for node in self._confirming]
         self._suspect, self._aside, self._confirming = [], [], {}
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Narrowed:
         """What is known so far."""
         if not self._asked and self._rounds and (self._suspect or self._aside or self._confirming):
             self._give_up()
         good = tuple(n for n in self.nodes if n in self._good and n not in self._bad)
         nobody = not good and not self._bad and self._jobs > 0
-        return Outcome(dict(self._bad), good, tuple(self._unsettled), nobody, self._jobs, self._rounds)
+        return Narrowed(dict(self._bad), good, tuple(self._unsettled), nobody, self._jobs, self._rounds)
 
 
 def narrow(
     nodes: Sequence[str], works: Callable[[Job], bool], groups: Sequence[Sequence[str]] = (), alone: int = 2
-) -> Outcome:
+) -> Narrowed:
     """Narrow down a failing job: `works` runs one of these nodes and says whether it did what it should."""
     narrowing = Narrowing(nodes, groups, alone)
     while jobs := narrowing.jobs():

@@ -15,7 +15,7 @@ from statistics import fmean
 
 
 @dataclass(frozen=True)
-class Request:
+class RecordedRequest:
     """Somebody of `group` came at `arrived_s` and held `parts` for `held_s`."""
 
     arrived_s: int
@@ -25,7 +25,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ReplayOutcome:
     """How requests fared with `gpus`. `waits_s` of those that began, in the order of arrival; `refused`: how many want
     more than there is. `work_gpu_s`: GPU-seconds that were held, from the first arrival to the last end.
     """
@@ -88,7 +88,7 @@ class _Gpus:
                 self.shared[gpu] = left
 
 
-def replay(requests: Sequence[Request], gpus: int, parts_per_gpu: int) -> Outcome:
+def replay(requests: Sequence[RecordedRequest], gpus: int, parts_per_gpu: int) -> ReplayOutcome:
     """The requests against so many GPUs. What ends at a moment is free for what begins in it."""
     coming = sorted(requests, key=lambda r: r.arrived_s)
     there = _Gpus(gpus, parts_per_gpu)
@@ -111,10 +111,10 @@ def replay(requests: Sequence[Request], gpus: int, parts_per_gpu: int) -> Outcom
         work += request.held_s * request.parts
         last = max(last, now + request.held_s)
         heapq.heappush(running, (now + request.held_s, len(waits), taken))
-    return Outcome(gpus, tuple(waits), len(coming) - len(waits), work / parts_per_gpu, first, last)
+    return ReplayOutcome(gpus, tuple(waits), len(coming) - len(waits), work / parts_per_gpu, first, last)
 
 
-def shares(requests: Sequence[Request], gpus: int) -> dict[str, int] | None:
+def shares(requests: Sequence[RecordedRequest], gpus: int) -> dict[str, int] | None:
     """GPUs of each group, as whole numbers by what it held, each at least one; None where there are too few.
 
     The largest remainders get what is left over (Hamilton's method). That is the best that somebody could have known
@@ -135,10 +135,10 @@ def shares(requests: Sequence[Request], gpus: int) -> dict[str, int] | None:
     return dict(sorted(found.items()))
 
 
-def siloed(requests: Sequence[Request], each: Mapping[str, int], parts_per_gpu: int) -> Outcome:
+def siloed(requests: Sequence[RecordedRequest], each: Mapping[str, int], parts_per_gpu: int) -> ReplayOutcome:
     """Each group against its own GPUs alone, put together."""
     alone = [replay([r for r in requests if r.group == name], gpus, parts_per_gpu) for name, gpus in each.items()]
-    return Outcome(
+    return ReplayOutcome(
         gpus=sum(each.values()),
         waits_s=tuple(wait for outcome in alone for wait in outcome.waits_s),
         refused=sum(outcome.refused for outcome in alone),
@@ -156,7 +156,7 @@ def fewest(wanted: Callable[[int], bool], least: int, most: int) -> int:
     return least + bisect_left(range(least, most), True, key=wanted)
 
 
-def peak(requests: Sequence[Request], parts_per_gpu: int) -> int:
+def peak(requests: Sequence[RecordedRequest], parts_per_gpu: int) -> int:
     """GPUs with which nobody of them waits: the most at once, each request on GPUs of its own."""
     sizes = [(r, _whole(r.parts, parts_per_gpu)) for r in requests]
     changes = [(r.arrived_s, size) for r, size in sizes] + [(r.arrived_s + r.held_s, -size) for r, size in sizes]
@@ -167,7 +167,7 @@ def peak(requests: Sequence[Request], parts_per_gpu: int) -> int:
     return most
 
 
-def enough(requests: Sequence[Request], mean_s: float, parts_per_gpu: int) -> int:
+def enough(requests: Sequence[RecordedRequest], mean_s: float, parts_per_gpu: int) -> int:
     """GPUs with which these requests wait no longer than `mean_s` on average."""
     least = max((_whole(r.parts, parts_per_gpu) for r in requests), default=0)
     most = peak(requests, parts_per_gpu)
@@ -182,16 +182,16 @@ class Gain:
     where nothing of it could begin there.
     """
 
-    pool: Outcome
-    divided: Outcome
+    pool: ReplayOutcome
+    divided: ReplayOutcome
     each: dict[str, int]
-    silos: Outcome
+    silos: ReplayOutcome
     silos_each: dict[str, int]
-    smaller: Outcome
+    smaller: ReplayOutcome
     groups: dict[str, tuple[float, float | None]]
 
 
-def gain(requests: Sequence[Request], gpus: int, parts_per_gpu: int) -> Gain | None:
+def gain(requests: Sequence[RecordedRequest], gpus: int, parts_per_gpu: int) -> Gain | None:
     """What one pool of `gpus` won for these requests; None where they cannot be divided among the groups.
 
     A request that wants more than all GPUs is in neither.

@@ -30,7 +30,7 @@ class Spoilt(Exception):
         self.uuid = uuid
 
 
-def guilty(number: int, cells: Iterable[Mapping[str, Any]], untaken: set[int]) -> tuple[int, str] | None:
+def suspect(number: int, cells: Iterable[Mapping[str, Any]], untaken: set[int]) -> tuple[int, str] | None:
     """The GPU whose error came first in the turn of `number`, and the error; None where there is none.
 
     Of a pair it is the other one: this one's own copies went well. What was never taken (`untaken`) has one anyway.

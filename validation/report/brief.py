@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
-from validation.report.claims import ClaimsAnnex
-from validation.report.claims import Row as ClaimRow
-from validation.report.criteria import Row, code_words
+from validation.report.claims import ClaimRow, ClaimsAnnex
+from validation.report.criteria import CriterionRow, code_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import quantity
 from validation.rules.conformance import ClaimLine
@@ -88,7 +87,7 @@ def worst_link(documents: RunDocuments) -> WorstLink | None:
     )
 
 
-def reasons(rows: Iterable[Row], verdict: str, documents: RunDocuments) -> tuple[Reason, ...]:
+def reasons(rows: Iterable[CriterionRow], verdict: str, documents: RunDocuments) -> tuple[Reason, ...]:
     """The criteria with a verdict, together by why; the reason of most criteria first."""
     groups: dict[str, list[CriterionVerdict]] = {}
     for row in rows:
@@ -125,7 +124,7 @@ _PLAIN = {
 }
 
 
-def passed(rows: Iterable[Row]) -> tuple[Row, ...]:
+def passed(rows: Iterable[CriterionRow]) -> tuple[CriterionRow, ...]:
     """The criteria that passed."""
     return tuple(row for row in rows if row.criterion.verdict == "pass")
 
@@ -162,7 +161,7 @@ def _usual(texts: Iterable[str]) -> str:
 
 
 def brief_context(
-    documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], annex: ClaimsAnnex
+    documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[CriterionRow], annex: ClaimsAnnex
 ) -> dict[str, Any]:
     """The template values of the pages between page one and the annexes."""
     return {

@@ -29,7 +29,7 @@ _ORDER: tuple[State, ...] = ("missed", "confirmed", "rehearsed", "not-measured")
 
 
 @dataclass(frozen=True)
-class Row:
+class ClaimRow:
     """A claim in the annex. `chip` is the verdict whose colour its state has."""
 
     line: ClaimLine
@@ -41,12 +41,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Group:
+class ClaimGroup:
     """The claims of a document that are this site's, and those that are not."""
 
     document: str
-    rows: tuple[Row, ...]
-    elsewhere: tuple[Row, ...]
+    rows: tuple[ClaimRow, ...]
+    elsewhere: tuple[ClaimRow, ...]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class ClaimsAnnex:
 
     sentence: str
     rehearsal: bool
-    groups: tuple[Group, ...]
+    groups: tuple[ClaimGroup, ...]
 
 
 def conformance_of(documents: RunDocuments, verdict: VerdictDoc) -> Conformance:
@@ -98,15 +98,15 @@ def annex(found: Conformance) -> ClaimsAnnex:
     )
 
 
-def _group(title: str, lines: Iterable[ClaimLine]) -> Group:
+def _group(title: str, lines: Iterable[ClaimLine]) -> ClaimGroup:
     rows = [_row(line) for line in lines]
     mine = [row for row in rows if row.line.state != "elsewhere"]
     mine.sort(key=lambda row: _ORDER.index(row.line.state))
-    return Group(title, tuple(mine), tuple(row for row in rows if row.line.state == "elsewhere"))
+    return ClaimGroup(title, tuple(mine), tuple(row for row in rows if row.line.state == "elsewhere"))
 
 
-def _row(line: ClaimLine) -> Row:
-    return Row(
+def _row(line: ClaimLine) -> ClaimRow:
+    return ClaimRow(
         line=line,
         published=_published(line),
         measured=quantity(line.value, line.unit) if line.value is not None else line.text or NONE,

@@ -30,7 +30,7 @@ FAMILIES = {
 
 
 @dataclass(frozen=True)
-class Row:
+class CriterionRow:
     """One criterion in the table. `measured` is the value that decides, `spread` the range of all of them.
 
     `bounds` are those that were applied, or, where nothing was measured, the catalogue's words; `provisional` marks a
@@ -57,7 +57,7 @@ class Family:
 
     key: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[CriterionRow, ...]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -139,7 +139,7 @@ def _equals(judgements: Sequence[Judgement], of: Judgement | None) -> list[float
     return same if len(same) < len(found) else []
 
 
-def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -> Row:
+def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -> CriterionRow:
     decides = worst(criterion.judgements)
     bound = decides.bound if decides else None
     unit = bound.unit if bound else ""
@@ -158,7 +158,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -
         of = f" of {decides.about.sort.words}" if mine and decides is not None else ""
         values = mine or values
         spread = f"all {len(values)}{of}: {interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
-    return Row(
+    return CriterionRow(
         criterion=criterion,
         anchor=slug(criterion.id),
         bounds=bound_lines(bound) or ((entry.bound.said(fabric),) if entry else ()),

@@ -14,7 +14,7 @@ from validation.report.numbers import NONE
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingResult:
     """A planned measurement without a usable result, and why."""
 
     measurement: Measurement
@@ -22,7 +22,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AnnexEntry:
     """A result with its provenance, as the annex prints it. `anchor` is None for an attempt that was repeated."""
 
     anchor: str | None
@@ -36,7 +36,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Kind:
+class KindRun:
     """All measurements of one kind: how many were planned and with which parameters."""
 
     title: str
@@ -48,7 +48,7 @@ class Kind:
     tools: str
 
 
-def missing(documents: RunDocuments) -> tuple[Missing, ...]:
+def missing(documents: RunDocuments) -> tuple[MissingResult, ...]:
     """Planned measurements without a usable result: those the verdict names, or, not judged, all without an `ok`."""
     results = documents.latest
     if documents.verdict is not None:
@@ -67,17 +67,17 @@ def missing(documents: RunDocuments) -> tuple[Missing, ...]:
             reason = "a result exists, but it lacks what the criterion needs"
         else:
             reason = f"{result.status}: {result.error}" if result.error else result.status
-        out.append(Missing(measurement, reason))
+        out.append(MissingResult(measurement, reason))
     return tuple(out)
 
 
-def annex(documents: RunDocuments) -> tuple[Evidence, ...]:
+def annex(documents: RunDocuments) -> tuple[AnnexEntry, ...]:
     """Every recorded result in the order of the plan; of repeated attempts the last one carries the anchor."""
     last = {r.measurement: index for index, r in enumerate(documents.results)}
     order = {m.id: index for index, m in enumerate(documents.plan.measurements)}
     numbered = sorted(enumerate(documents.results), key=lambda item: (order[item[1].measurement], item[0]))
     return tuple(
-        Evidence(
+        AnnexEntry(
             anchor=slug(result.measurement) if last[result.measurement] == index else None,
             result=result,
             raw=tuple((log, documents.raw[log.path]) for log in result.provenance.raw),
@@ -96,7 +96,7 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     return (*out, *contradictions(documents), *verdict.notes)
 
 
-def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
+def kinds(documents: RunDocuments) -> tuple[KindRun, ...]:
     """What ran, one line per kind; parameters that differ between measurements are left to the annex."""
     without = {m.measurement.id for m in missing(documents)}
     tools: dict[str, dict[str, None]] = {}
@@ -109,7 +109,7 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
     for measurement in documents.plan.measurements:
         groups.setdefault(measurement.kind, []).append(measurement)
     return tuple(
-        Kind(
+        KindRun(
             title=title(kind),
             kind=kind,
             suite=", ".join(dict.fromkeys(m.suite for m in group)),

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from validation.model import Judgement, VerdictName
 from validation.model.judgement import others
 from validation.report import many
-from validation.report.criteria import Derivation, Row
-from validation.report.evidence import Evidence, Missing
+from validation.report.criteria import CriterionRow, Derivation
+from validation.report.evidence import AnnexEntry, MissingResult
 from validation.report.numbers import interval, moment, plural, unit_text
 
 _ORDER: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 4, "pass": 5}
@@ -72,10 +72,10 @@ PAPER = Limits(
 
 
 @dataclass(frozen=True)
-class Section:
+class ShownSection:
     """The judgements of a criterion. `summary` counts all of them; `rest` says what is not among `shown`."""
 
-    row: Row
+    row: CriterionRow
     summary: str
     shown: Sequence[Judgement]
     rest: str | None
@@ -86,15 +86,15 @@ class Section:
 class Summed:
     """A criterion of which no judgement has a row: none failed, was waived or not measured."""
 
-    row: Row
+    row: CriterionRow
     summary: str
 
 
 @dataclass(frozen=True)
-class Judgements:
+class ShownJudgements:
     """Annex A: criteria with rows, and those that are summed up in a line each."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[ShownSection, ...]
     summed: tuple[Summed, ...]
 
 
@@ -113,7 +113,7 @@ class ResultGroup:
 class Results:
     """The provenance annex: rows, and, where that are not all, groups that count all of them."""
 
-    shown: tuple[Evidence, ...]
+    shown: tuple[AnnexEntry, ...]
     groups: tuple[ResultGroup, ...]
     rest: str | None
 
@@ -129,17 +129,17 @@ def level(counts: Sequence[int], budget: int) -> int:
     return max(counts, default=1)
 
 
-def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
+def judgements(rows: Sequence[CriterionRow], limits: Limits) -> ShownJudgements:
     """Annex A: each criterion that was applied to something."""
     judged = [row for row in rows if row.criterion.judgements]
     total = sum(len(row.criterion.judgements) for row in judged)
     if not limits.summed:
         most = level([len(row.criterion.judgements) for row in judged], limits.judgements)
         unfolded = total <= limits.unfolded
-        return Judgements(tuple(_section(row, most, unfolded, limits) for row in judged), ())
+        return ShownJudgements(tuple(_section(row, most, unfolded, limits) for row in judged), ())
     odd = {row.anchor: sum(map(_telling, others(row.criterion.judgements))) for row in judged}
     most = level([count for count in odd.values() if count], limits.judgements)
-    return Judgements(
+    return ShownJudgements(
         tuple(_section(row, min(most, odd[row.anchor]), True, limits) for row in judged if odd[row.anchor]),
         tuple(Summed(row, _summary(row.criterion.judgements)) for row in judged if not odd[row.anchor]),
     )
@@ -154,7 +154,7 @@ def _rank(judgement: Judgement) -> int:
     return 3 if judgement.reason_code == "virtual" else _ORDER[judgement.verdict]
 
 
-def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
+def _section(row: CriterionRow, most: int, unfolded: bool, limits: Limits) -> ShownSection:
     every = row.criterion.judgements
     shown = tuple(every) if len(every) <= most else many.foremost(every, most, _rank)
     left = many.verdicts(every) - Counter(j.verdict for j in shown)
@@ -164,7 +164,7 @@ def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
             f"Shown: {len(shown)} of {len(every)}, those that did not pass first. Not shown: {_count(left)}. "
             f"All of them: {limits.elsewhere}, criterion {row.criterion.id}."
         )
-    return Section(row, _summary(every), shown, rest, unfolded)
+    return ShownSection(row, _summary(every), shown, rest, unfolded)
 
 
 def _count(verdicts: Counter[VerdictName]) -> str:
@@ -181,11 +181,11 @@ def _summary(judgements: Sequence[Judgement]) -> str:
     return words
 
 
-def _odd(item: Evidence) -> bool:
+def _odd(item: AnnexEntry) -> bool:
     return item.result.status != "ok" or item.anchor is None or any(state != "intact" for _, state in item.raw)
 
 
-def results(annex: Sequence[Evidence], limits: Limits) -> Results:
+def results(annex: Sequence[AnnexEntry], limits: Limits) -> Results:
     """Annex B: every result, or, where those are too many, groups and the results that need a look."""
     if len(annex) <= min(limits.results, limits.each):
         return Results(tuple(annex), (), None)
@@ -201,8 +201,8 @@ def results(annex: Sequence[Evidence], limits: Limits) -> Results:
     return Results(shown, _groups(annex), rest)
 
 
-def _groups(annex: Sequence[Evidence]) -> tuple[ResultGroup, ...]:
-    tools: dict[str, list[Evidence]] = {}
+def _groups(annex: Sequence[AnnexEntry]) -> tuple[ResultGroup, ...]:
+    tools: dict[str, list[AnnexEntry]] = {}
     for item in annex:
         provenance = item.result.provenance
         tools.setdefault(f"{provenance.tool} {provenance.tool_version}".strip(), []).append(item)
@@ -224,7 +224,7 @@ def paged(views: Mapping[str, Any], medium: Literal["screen", "paper"]) -> dict[
     """The templates' values that depend on how much the medium takes. `anchors` names what has a row to link to."""
     limits = SCREEN if medium == "screen" else PAPER
     provenance = results(views["annex"], limits)
-    missing: tuple[Missing, ...] = tuple(views["missing"])
+    missing: tuple[MissingResult, ...] = tuple(views["missing"])
     left = len(missing) - limits.missing
     judged = judgements(views["rows"], limits)
     bounds: Sequence[Derivation] = views["derivations"]

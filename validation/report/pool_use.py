@@ -190,7 +190,7 @@ def _users(facts: PoolUseFacts) -> tuple[UsersHours, ...]:
     return tuple(found)
 
 
-def _arrangement(name: Literal["pool", "divided", "silos", "smaller"], outcome: replay.Outcome) -> Arrangement:
+def _arrangement(name: Literal["pool", "divided", "silos", "smaller"], outcome: replay.ReplayOutcome) -> Arrangement:
     return Arrangement(
         name=name,
         gpus=outcome.gpus,
@@ -205,7 +205,9 @@ def _replayed(of: PoolClass, facts: PoolUseFacts) -> Replayed:
     mine = sorted((r for r in facts.requests if r.gpu_class == of.name), key=lambda r: r.arrived_s)
     kept: Sequence[PoolRequest] = mine[-MOST_REQUESTS:]
     asked = [
-        replay.Request(r.arrived_s, (facts.until_s if r.ended_s is None else r.ended_s) - r.started_s, r.parts, r.users)
+        replay.RecordedRequest(
+            r.arrived_s, (facts.until_s if r.ended_s is None else r.ended_s) - r.started_s, r.parts, r.users
+        )
         for r in kept
     ]
     found = replay.gain(asked, of.gpus, facts.parts_per_gpu)

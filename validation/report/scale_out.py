@@ -25,7 +25,7 @@ SMALL = "small network"
 
 
 @dataclass(frozen=True)
-class Cell:
+class LayoutCell:
     """One layout: nodes x ranks, images/s, its ratio to one node with the 95 % interval; `why` where it has none."""
 
     nodes: int
@@ -37,16 +37,16 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class WorldRow:
     """A network: its layouts in this run, and what tables 5 and 6 have of it, each over its own one node."""
 
     trained: str
     model: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LayoutCell, ...]
     printed: tuple[str, ...]
     problem: str = ""
 
-    def at(self, nodes: int) -> Cell | None:
+    def at(self, nodes: int) -> LayoutCell | None:
         """The layout on so many nodes."""
         return next((cell for cell in self.cells if cell.nodes == nodes), None)
 
@@ -57,7 +57,7 @@ class ScaleOut:
 
     nodes: tuple[int, ...]
     systems: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[WorldRow, ...]
     base: str
     source: str
     said: str
@@ -70,7 +70,7 @@ def scale_out(documents: RunDocuments, verdict: VerdictDoc) -> ScaleOut:
     printed = _published(documents)
     rows = [_row(documents, m, printed) for m in planned]
     there = {row.model for row in rows}
-    rows += [Row(name, model, (), printed[model]) for model, name in published.NAMES.items() if model not in there]
+    rows += [WorldRow(name, model, (), printed[model]) for model, name in published.NAMES.items() if model not in there]
     nodes = sorted({1, 2, *(cell.nodes for row in rows for cell in row.cells)})
     systems = published.throughput_systems(documents.reference)
     criterion = next((c for c in verdict.criteria if c.id == ID), None)
@@ -100,14 +100,14 @@ def _published(documents: RunDocuments) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _row(documents: RunDocuments, m: Measurement, printed: dict[str, tuple[str, ...]]) -> Row:
+def _row(documents: RunDocuments, m: Measurement, printed: dict[str, tuple[str, ...]]) -> WorldRow:
     result, model = documents.latest.get(m.id), config_of(m)[0]
     facts = result.facts_of(TurnsFacts) if result is not None and result.status == "ok" else None
     problem = ""
     if facts is None:
         problem = "no result" if result is None else result.error or f"{result.status}, no images/s"
     ways = [str(way) for way in names(m, "ways")]
-    return Row(
+    return WorldRow(
         words_of(m) or SMALL,
         model,
         _cells(facts, ways) if facts is not None else (),
@@ -116,7 +116,7 @@ def _row(documents: RunDocuments, m: Measurement, printed: dict[str, tuple[str, 
     )
 
 
-def _cells(facts: TurnsFacts, ways: Sequence[str]) -> tuple[Cell, ...]:
+def _cells(facts: TurnsFacts, ways: Sequence[str]) -> tuple[LayoutCell, ...]:
     base, found = facts.rates(ways[0]) if ways else [], []
     for way in ways:
         layout, rates = Layout.of(way), facts.rates(way)
@@ -125,15 +125,17 @@ def _cells(facts: TurnsFacts, ways: Sequence[str]) -> tuple[Cell, ...]:
         nodes, shown = layout.nodes, f"{layout.nodes} \u00d7 {layout.each}"
         cannot = next((turn.cannot for turn in facts.turns if turn.way == way and turn.cannot), "")
         if not rates or not base:
-            found.append(Cell(nodes, shown, why=cannot or ("not measured" if not rates else "one node has no rate")))
+            found.append(
+                LayoutCell(nodes, shown, why=cannot or ("not measured" if not rates else "one node has no rate"))
+            )
             continue
         one = efficiency(rates, base, 1)
         ratio = f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" if way != ways[0] else "1"
-        found.append(Cell(nodes, shown, one.rate, ratio, one.value))
+        found.append(LayoutCell(nodes, shown, one.rate, ratio, one.value))
     return tuple(found)
 
 
-def _figure(documents: RunDocuments, rows: Sequence[Row], verdict: VerdictDoc) -> Figure:
+def _figure(documents: RunDocuments, rows: Sequence[WorldRow], verdict: VerdictDoc) -> Figure:
     """Ratio to one node over the nodes that share the world."""
     caption = "Scale-up and scale-out: the same world on one node and on several, rate over that of one node."
     series = []

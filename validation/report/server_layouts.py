@@ -20,7 +20,7 @@ Groups = tuple[tuple[int, ...], ...]
 Named = Callable[[str], str]
 
 
-class Layout(NamedTuple):
+class ServerLayout(NamedTuple):
     """groups: for each socket the GPUs that share each of its host ports. pair_links: NVLinks between each two GPUs at
     least, `links` of each GPU in all (to each other, or to NVSwitches); 0: none."""
 
@@ -43,21 +43,21 @@ _LAB = "Dell HPC Innovation Lab, 2017: C4130 with P100"
 _SLOTS = "Dell technical guide of the server: slots of x16 of the processors' own"
 _SXM2, _PCIE = r"SXM2", r"PCIE|PCIe|P40|T4|L4"
 LAYOUTS = (
-    Layout("C4130 configuration G", "C4130", _PCIE, ((2,), (2,)), _LAB),
-    Layout("C4130 configuration K", "C4130", _SXM2, ((4,), ()), _LAB, pair_links=1, links=4),
-    Layout("C4140 configuration K", "C4140", _SXM2, ((4,), ()), _PAPER, pair_links=2, links=6),
-    Layout("C4140 configuration M", "C4140", _SXM2, ((1, 1), (1, 1)), _PAPER, pair_links=2, links=6),
-    Layout("C4140 configuration B", "C4140", _PCIE, ((4,), ()), _PAPER),
-    Layout("C4140 configuration G", "C4140", _PCIE, ((2,), (2,)), _PAPER),
-    Layout("R740 with three GPUs", "R740", _PCIE, ((1, 1), (1,)), _SLOTS),
-    Layout("R7525 with three GPUs", "R7525", _PCIE, ((1, 1), (1,)), _SLOTS),
-    Layout("XE8545", "XE8545", r"A100-SXM4", ((1, 1), (1, 1)), "Dell technical guide of the XE8545", 4, 12),
-    Layout("XE9680 with H100, H200", "XE9680", r"H[12]00", ((2, 2), (2, 2)), "Dell technical guide of the XE9680; "
-           "NVIDIA HGX H100 data sheet", 0, 18),
-    Layout("XE9680 with A100", "XE9680", r"A100", ((2, 2), (2, 2)), "Dell technical guide of the XE9680; NVIDIA HGX "
-           "A100 data sheet", 0, 12),
-    Layout("XE9712, a tray of GB200 NVL72", "XE9712", r"GB[23]00", ((1, 1), (1, 1)),
-           "NVIDIA GB200 NVL72 data sheet; Dell XE9712 specification", 0, 18),
+    ServerLayout("C4130 configuration G", "C4130", _PCIE, ((2,), (2,)), _LAB),
+    ServerLayout("C4130 configuration K", "C4130", _SXM2, ((4,), ()), _LAB, pair_links=1, links=4),
+    ServerLayout("C4140 configuration K", "C4140", _SXM2, ((4,), ()), _PAPER, pair_links=2, links=6),
+    ServerLayout("C4140 configuration M", "C4140", _SXM2, ((1, 1), (1, 1)), _PAPER, pair_links=2, links=6),
+    ServerLayout("C4140 configuration B", "C4140", _PCIE, ((4,), ()), _PAPER),
+    ServerLayout("C4140 configuration G", "C4140", _PCIE, ((2,), (2,)), _PAPER),
+    ServerLayout("R740 with three GPUs", "R740", _PCIE, ((1, 1), (1,)), _SLOTS),
+    ServerLayout("R7525 with three GPUs", "R7525", _PCIE, ((1, 1), (1,)), _SLOTS),
+    ServerLayout("XE8545", "XE8545", r"A100-SXM4", ((1, 1), (1, 1)), "Dell technical guide of the XE8545", 4, 12),
+    ServerLayout("XE9680 with H100, H200", "XE9680", r"H[12]00", ((2, 2), (2, 2)),
+                 "Dell technical guide of the XE9680; NVIDIA HGX H100 data sheet", 0, 18),
+    ServerLayout("XE9680 with A100", "XE9680", r"A100", ((2, 2), (2, 2)),
+                 "Dell technical guide of the XE9680; NVIDIA HGX A100 data sheet", 0, 12),
+    ServerLayout("XE9712, a tray of GB200 NVL72", "XE9712", r"GB[23]00", ((1, 1), (1, 1)),
+                 "NVIDIA GB200 NVL72 data sheet; Dell XE9712 specification", 0, 18),
 )  # fmt: skip
 """What public documents tell of each. Tried on trees that are constructed after them, on none of these servers."""
 
@@ -65,7 +65,7 @@ LAYOUTS = (
 class Recognised(NamedTuple):
     """The layout that is the nearest, and in what the node differs from it: nothing where it is that one."""
 
-    layout: Layout
+    layout: ServerLayout
     differences: tuple[str, ...]
 
     @property
@@ -95,7 +95,7 @@ def _socket(facts: NodeFacts, card: PciCard) -> int | None:
     return None if card.numa is None else sockets.get(card.numa, card.numa)
 
 
-def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout, at: Named) -> Iterable[str]:
+def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: ServerLayout, at: Named) -> Iterable[str]:
     if len(gpus) != layout.gpus:
         yield f"{number_of(len(gpus), 'GPU')}, {layout.gpus} there"
     yield from _moved(facts, gpus, layout, at)
@@ -110,7 +110,7 @@ def _differences(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout, at: 
         yield from _links(facts.nvlink, layout, at)
 
 
-def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: Layout, at: Named) -> list[str]:
+def _moved(facts: NodeFacts, gpus: Sequence[PciCard], layout: ServerLayout, at: Named) -> list[str]:
     """How the GPUs are spread over sockets and host ports, in as few words as explain it."""
     if any(_socket(facts, card) is None for card in gpus):
         return [f"the socket of GPU {at(card.address)} is unknown" for card in gpus if _socket(facts, card) is None]
@@ -147,7 +147,7 @@ def _spread(ports: dict[tuple[int, str], list[PciCard]], wanted: dict[int, tuple
     return said
 
 
-def _links(gpus: Sequence[NvGpu], layout: Layout, at: Named) -> Iterable[str]:
+def _links(gpus: Sequence[NvGpu], layout: ServerLayout, at: Named) -> Iterable[str]:
     if not layout.links:
         some = [at(gpu.address) for gpu in gpus if gpu.up]
         if some:

@@ -13,7 +13,7 @@ from validation.model.base import NAMESPACES
 from validation.model.judgement import others
 from validation.report.brief import bandwidth, brief_context, one_way
 from validation.report.claims import annex, conformance_of, on_front
-from validation.report.criteria import Row, tally
+from validation.report.criteria import CriterionRow, tally
 from validation.report.delivered import Delivered, delivered, network
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, quantity
@@ -31,7 +31,7 @@ _MOST_NAME = 40
 
 
 @dataclass(frozen=True)
-class Figure:
+class FrontFigure:
     """One figure of page one. `value` is None where nothing was measured; `note` and `reason` are in words."""
 
     label: str
@@ -73,8 +73,8 @@ class Front:
     state: str
     sentences: tuple[str, str, str]
     rules: str | None
-    figures: tuple[Figure, ...]
-    failed: tuple[Row, ...]
+    figures: tuple[FrontFigure, ...]
+    failed: tuple[CriterionRow, ...]
     failed_more: int
     waivers: tuple[WaiverGroup, ...]
     waivers_more: int
@@ -107,7 +107,7 @@ def _lines(words: str, across: int) -> int:
     return -(-len(words) // across)
 
 
-def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
+def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[CriterionRow]) -> dict[str, Any]:
     """The template values of page one, of the method and of the last page: `front`, `partner`, `repeats`, `namespace`;
     and `conformance`, the annex.
 
@@ -128,7 +128,9 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
     }
 
 
-def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], found: Conformance | None = None) -> Front:
+def front(
+    documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[CriterionRow], found: Conformance | None = None
+) -> Front:
     """Page one of a run. `found`: its conformance, where that is known already."""
     found = conformance_of(documents, verdict) if found is None else found
     rehearsal = documents.virtual or verdict.sign_off == "REHEARSAL"
@@ -289,7 +291,7 @@ def _meaning(documents: RunDocuments, verdict: VerdictDoc) -> str:
     return verdict.sign_off.lower().replace(" ", "_")
 
 
-def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords) -> tuple[Figure, ...]:
+def key_figures(documents: RunDocuments, rows: Sequence[CriterionRow], words: FrontWords) -> tuple[FrontFigure, ...]:
     """The six figures that people ask for, whether they were measured or not."""
     by_id = {r.criterion.id: r for r in rows}
     wanted = {
@@ -299,7 +301,7 @@ def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords)
     return tuple(_figure(documents, key, by_id[id_], words) for key, id_ in wanted.items() if id_ in by_id)
 
 
-def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> Figure:
+def _figure(documents: RunDocuments, key: str, row: CriterionRow, words: FrontWords) -> FrontFigure:
     value: str | None = row.measured if row.measured != NONE else None
     note = f"{words.labels['bound']} {row.bounds[0]}" if row.bounds and row.applied else None
     if key == "fabric" and (share := _line_share(documents, row.criterion, words)) is not None:
@@ -307,7 +309,7 @@ def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> F
     criterion = row.criterion
     undecided = criterion.verdict in ("not-measured", "not-applicable")
     measured_only = value is not None and criterion.verdict == "not-measured"
-    return Figure(
+    return FrontFigure(
         label=words.figures[key],
         value=value,
         note=note,

@@ -96,7 +96,7 @@ class FactValue:
 
 
 @dataclass(frozen=True)
-class Built:
+class AsBuiltChecks:
     """A part or component as declared and as found, with the nodes (in words) of which both are true.
 
     `agrees` is None where one of the two is not known: then nothing is confirmed.
@@ -132,8 +132,8 @@ class System:
     nodes: tuple[NodeRow, ...]
     facts: tuple[FactRow, ...]
     without_facts: tuple[str, ...]
-    materials: tuple[Built, ...] = ()
-    stack: tuple[Built, ...] = ()
+    materials: tuple[AsBuiltChecks, ...] = ()
+    stack: tuple[AsBuiltChecks, ...] = ()
 
     @property
     def differences(self) -> tuple[FactRow, ...]:
@@ -257,7 +257,7 @@ def _worth_showing(part: Compared) -> bool:
 
 def _built(
     by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node], devices: Mapping[str, Mapping[str, str]]
-) -> tuple[Built, ...]:
+) -> tuple[AsBuiltChecks, ...]:
     """One row for each part and distinct pair of declared and found; what disagrees first."""
     groups: dict[str, dict[tuple[str | None, str | None, bool | None], list[str]]] = {}
     for name, parts in by_node.items():
@@ -271,7 +271,7 @@ def _built(
             groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)
     order = {False: 0, None: 1, True: 2}
     return tuple(
-        Built(_NAMES.get(key, key), *pair, nodes=_who(names, len(by_node), len(by_node)))
+        AsBuiltChecks(_NAMES.get(key, key), *pair, nodes=_who(names, len(by_node), len(by_node)))
         for key, rows in groups.items()
         for pair, names in sorted(rows.items(), key=lambda item: order[item[0][2]])
         if pair[:2] != (None, None)

@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from validation.analysis.guilt import Guilt, Pair, Place, guilty
+from validation.analysis.suspects import Pair, Place, SlowSuspect, suspects
 from validation.base.counting import number_of
 from validation.judging.case import Case
 from validation.model import Judgement
@@ -56,19 +56,19 @@ class Slower:
     lower_is_better: bool
     sort: Sort
     unit: str
-    guilt: Guilt
+    suspect: SlowSuspect
 
     @property
     def words(self) -> str:
         """One sentence for people."""
-        guilt, sort, unit = self.guilt, self.sort, self.unit
+        it, sort, unit = self.suspect, self.sort, self.unit
         worse = "longer" if self.lower_is_better else "slower"
         each = 2 if sort.both_ways else 1  # of both ways at once a pair has one value for its two directions
         return (
-            f"{self.criterion}{f' ({sort.words})' if sort.words else ''}: {guilt.words} is {guilt.slower:.0%} {worse} "
-            f"than its equals in {len(guilt.pairs) // each} of its {number_of(guilt.of // each, 'pair')}, "
+            f"{self.criterion}{f' ({sort.words})' if sort.words else ''}: {it.words} is {it.slower:.0%} {worse} "
+            f"than its equals in {len(it.pairs) // each} of its {number_of(it.of // each, 'pair')}, "
             "within the bound (their "
-            f"median {guilt.median:.4g} {unit}, their spread {guilt.spread:.1%}; confidence {guilt.confidence:.0%})"
+            f"median {it.median:.4g} {unit}, their spread {it.spread:.1%}; confidence {it.confidence:.0%})"
         )
 
 
@@ -101,7 +101,7 @@ def _slower(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> li
     for (_, unit, sort), matrix in sorted(values.items()):
         if any(end not in places for pair in matrix for end in pair):
             continue
-        for guilt in guilty(matrix, places, lower_is_better=lower):
-            if guilt.kind not in ("pair", "link"):
-                found.append(Slower(criterion.id, lower, sort, unit, guilt))
+        for suspect in suspects(matrix, places, lower_is_better=lower):
+            if suspect.kind not in ("pair", "link"):
+                found.append(Slower(criterion.id, lower, sort, unit, suspect))
     return found

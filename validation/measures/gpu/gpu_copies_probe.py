@@ -29,7 +29,7 @@ from validation.nvml import Gpu, NoNvml, Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device, NoDriver
 from validation.probes.gpu_host import DEVICES, Buffers, beside, hidden, near, pattern, refusal
-from validation.probes.gpu_spoilt import Spoilt, again, guilty
+from validation.probes.gpu_spoilt import Spoilt, again, suspect
 from validation.probes.gpu_watch import Sampler
 from validation.probes.host_memory import available
 from validation.probes.tool import Ran, document
@@ -123,7 +123,7 @@ class Bench:
     def spoilt(self, number: int, cells: int, latencies: int) -> Spoilt | None:
         """The error in the turn of a GPU, after so many cells and latencies, that has ended the work on all others."""
         untaken = {n for n, one in enumerate(self.devices) if one.broken}
-        found = guilty(number, [*self.cells[cells:], *self.latencies[latencies:]], untaken)
+        found = suspect(number, [*self.cells[cells:], *self.latencies[latencies:]], untaken)
         if found is None:
             return None
         others = [n for n in range(len(self.devices)) if n != found[0] and n not in untaken]

@@ -28,7 +28,7 @@ LEAST_PAIR = 0.10
 """The same of a single pair, which nothing else confirms. Project default."""
 
 ERRORS = 6.0
-"""So many standard errors of its median a part's pairs must be off. Project default; see tests/unit/test_guilt.py."""
+"""So many standard errors of its median a part's pairs must be off. Default; see tests/unit/test_suspects.py."""
 
 PAIR_SPREADS = 9.0
 """So many spreads a single pair must be off. Project default."""
@@ -59,7 +59,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Guilt:
+class SlowSuspect:
     """A part at fault. `subject`: a port, node, rail or leaf by its name; two of a link, pair or two leaves; none where
     all share it. `slower`: share of the healthy value lost (of a latency: share added). `partners`: how many others
     show it. `also`: other parts that have the same pairs, so that no measurement can tell them apart.
@@ -110,14 +110,14 @@ class _Fit:
     chosen: list[tuple[_Part, float, list[Pair]]]
 
 
-def guilty(
+def suspects(
     values: Mapping[Pair, float],
     places: Mapping[str, Place],
     *,
     lower_is_better: bool = False,
     worst: float | None = None,
     groups: Mapping[Pair, str] | None = None,
-) -> list[Guilt]:
+) -> list[SlowSuspect]:
     """The parts at fault, those that explain most first; [] for a matrix in which all are alike.
 
     `values` by (source port, destination port), rates or (`lower_is_better`) latencies; a rate of 0 and an infinite
@@ -149,7 +149,7 @@ def guilty(
             fit = _explain(slow, named, parts, places, bases, again)
         fits.append(fit)
     fit = min(fits, key=lambda f: _cost(f, slow, named, {n: min(g.spreads[n] for g in fits) for n in members}))
-    found = [_guilt(part, effect, fresh, named, fit, lower_is_better) for part, effect, fresh in fit.chosen]
+    found = [_suspect(part, effect, fresh, named, fit, lower_is_better) for part, effect, fresh in fit.chosen]
     return _shared(members, fit, worst, lower_is_better) + found
 
 
@@ -340,9 +340,9 @@ def _single(
     return found
 
 
-def _guilt(
+def _suspect(
     part: _Part, effect: float, fresh: list[Pair], named: Mapping[Pair, str], fit: _Fit, lower_is_better: bool
-) -> Guilt:
+) -> SlowSuspect:
     name = named[fresh[0]]
     slower = math.expm1(effect) if lower_is_better else -math.expm1(-effect)
     median = math.exp(fit.bases[name] if lower_is_better else -fit.bases[name])
@@ -353,7 +353,7 @@ def _guilt(
     else:
         confidence = len(fresh) / len(part.pairs) * (1 - 0.5**partners) / (1 + len(part.also))
     sick = tuple(sorted(fresh))
-    return Guilt(
+    return SlowSuspect(
         part.kind,
         part.subject,
         part.direction,
@@ -369,7 +369,9 @@ def _guilt(
     )
 
 
-def _shared(members: Mapping[str, list[Pair]], fit: _Fit, worst: float | None, lower_is_better: bool) -> list[Guilt]:
+def _shared(
+    members: Mapping[str, list[Pair]], fit: _Fit, worst: float | None, lower_is_better: bool
+) -> list[SlowSuspect]:
     if worst is None:
         return []
     found = []
@@ -378,7 +380,9 @@ def _shared(members: Mapping[str, list[Pair]], fit: _Fit, worst: float | None, l
         short = middle / worst - 1 if lower_is_better else 1 - middle / worst
         if len(pairs) > 2 and short > 0:
             found.append(
-                Guilt("shared", (), "both", tuple(sorted(pairs)), len(pairs), short, middle, fit.spreads[name], 0, 1.0)
+                SlowSuspect(
+                    "shared", (), "both", tuple(sorted(pairs)), len(pairs), short, middle, fit.spreads[name], 0, 1.0
+                )
             )
     return found
 
@@ -386,50 +390,54 @@ def _shared(members: Mapping[str, list[Pair]], fit: _Fit, worst: float | None, l
 # --- measured again -------------------------------------------------------------------------------------------
 
 
-def partners_for(guilt: Guilt, found: Iterable[Guilt], pairs: Iterable[Pair], count: int = 4) -> list[Pair]:
+def partners_for(
+    suspect: SlowSuspect, found: Iterable[SlowSuspect], pairs: Iterable[Pair], count: int = 4
+) -> list[Pair]:
     """Pairs by which a suspect is measured again: its own, with partners whom nobody suspects, as many as `count`.
 
     Of a pair or link, whose partner is the suspect's other half: the pair itself, and each end with somebody else.
     """
-    others = [g for g in found if g is not guilt]
+    others = [g for g in found if g is not suspect]
     suspected = {end for g in others for pair in g.pairs for end in pair if end in g.subject}
-    own = sorted(guilt.pairs)
-    if guilt.kind in ("link", "pair"):
-        ends = set(guilt.subject)
+    own = sorted(suspect.pairs)
+    if suspect.kind in ("link", "pair"):
+        ends = set(suspect.subject)
         besides = [p for p in sorted(pairs) if len(ends & set(p)) == 1 and not suspected & set(p)]
         return [*own, *besides[:count]]
     free = [p for p in own if not suspected & set(p)]
     seen: dict[str, Pair] = {}
     for a, b in free:
-        seen.setdefault(b if a in guilt.subject else a, (a, b))
+        seen.setdefault(b if a in suspect.subject else a, (a, b))
     return list(seen.values())[:count] or own[:count]
 
 
 def settled(
-    guilt: Guilt, *again: Mapping[Pair, float], lower_is_better: bool = False
+    suspect: SlowSuspect, *again: Mapping[Pair, float], lower_is_better: bool = False
 ) -> Literal["persistent", "transient", "unclear"]:
     """Whether a suspect is as slow in measurements taken again: most of its own pairs at least half as slow each time.
 
     Of a pair or link, which nothing else confirms, SINGLE_AGAIN measurements must say so. "unclear" where nothing was
     taken again, or as many say the one as the other.
     """
-    effect = math.log1p(guilt.slower) if lower_is_better else -math.log1p(-min(guilt.slower, 0.999))
+    effect = math.log1p(suspect.slower) if lower_is_better else -math.log1p(-min(suspect.slower, 0.999))
     said = []
     for values in again:
         still = [
             _slowness(values[p], lower_is_better) - _slowness(healthy, lower_is_better) >= effect / 2
-            for p, healthy in zip(guilt.pairs, guilt.healthy, strict=True)
+            for p, healthy in zip(suspect.pairs, suspect.healthy, strict=True)
             if p in values
         ]
         if still:
             said.append(2 * sum(still) - len(still))
-    wanted = SINGLE_AGAIN if guilt.kind in ("pair", "link") else 1
+    wanted = SINGLE_AGAIN if suspect.kind in ("pair", "link") else 1
     if any(s < 0 for s in said):
         return "transient"
     return "persistent" if len(said) >= wanted and all(s > 0 for s in said) else "unclear"
 
 
-def confirmed(found: Iterable[Guilt], *again: Mapping[Pair, float], lower_is_better: bool = False) -> list[Guilt]:
+def confirmed(
+    found: Iterable[SlowSuspect], *again: Mapping[Pair, float], lower_is_better: bool = False
+) -> list[SlowSuspect]:
     """Suspects that were measured again and are as slow still, with the confidence that gives them."""
     return [
         replace(g, confidence=round(1 - (1 - g.confidence) / 2, 3))

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tests.support.matrices import Noise, Shape, Site
-from validation.analysis.guilt import SINGLE_AGAIN, Place, confirmed, guilty, partners_for, settled
+from validation.analysis.suspects import SINGLE_AGAIN, Place, confirmed, partners_for, settled, suspects
 
 NOISES = {
     "quiet": Noise(0.002, 0.0005),
@@ -34,7 +34,7 @@ SHAPES = {
 def named(site, seed, lower_is_better=False, worst=None):
     """What is found and stands when it is measured again."""
     values = site.measured(seed, lower_is_better=lower_is_better)
-    found = guilty(values, site.shape.places(), lower_is_better=lower_is_better, worst=worst)
+    found = suspects(values, site.shape.places(), lower_is_better=lower_is_better, worst=worst)
     if not found:
         return []
     pairs = tuple(pair for g in found for pair in partners_for(g, found, values))
@@ -118,30 +118,30 @@ def test_two_of_four_are_bad_and_the_two_good_ones_are_the_measure():
 
 def test_what_all_share_is_said_to_be_shared_and_nobody_is_named():
     site = Site(SHAPES["8"], NOISES["usual"], rate=200)
-    (found,) = guilty(site.measured(1), site.shape.places(), worst=351.0)
+    (found,) = suspects(site.measured(1), site.shape.places(), worst=351.0)
     assert (found.kind, found.subject) == ("shared", ())
     assert found.slower == pytest.approx(1 - 200 / 351, rel=0.05)
     assert "share" in found.words
-    assert not guilty(Site(SHAPES["8"]).measured(1), site.shape.places(), worst=351.0)
+    assert not suspects(Site(SHAPES["8"]).measured(1), site.shape.places(), worst=351.0)
 
 
 def test_a_shared_fault_and_a_port_with_one_of_its_own_are_both_named():
     site = Site(SHAPES["8"], NOISES["usual"], {("port", ("n3/fab0",), "both"): 0.5}, rate=200)
-    assert {g.kind for g in guilty(site.measured(1), site.shape.places(), worst=351.0)} == {"shared", "port"}
+    assert {g.kind for g in suspects(site.measured(1), site.shape.places(), worst=351.0)} == {"shared", "port"}
 
 
 @pytest.mark.parametrize("nothing", [0.0, math.inf])
 def test_pairs_through_which_nothing_came(nothing):
     values = Site(SHAPES["8"], NOISES["usual"]).measured(1, lower_is_better=nothing == math.inf)
     values = {pair: nothing if "n3/fab0" in pair else value for pair, value in values.items()}
-    (found,) = guilty(values, SHAPES["8"].places(), lower_is_better=nothing == math.inf)
+    (found,) = suspects(values, SHAPES["8"].places(), lower_is_better=nothing == math.inf)
     assert (found.kind, found.subject, found.of) == ("port", ("n3/fab0",), 14)
 
 
 def test_parts_that_no_measurement_can_tell_apart_are_named_together():
     places = {f"n{n}/fab{r}": Place(f"n{n}", f"rail{r}", f"leaf{r}") for n in range(4) for r in range(4)}
     site = Site(SHAPES["4x4"], NOISES["quiet"], {("rail", ("rail2",), "both"): 0.4})
-    (found,) = guilty(site.measured(3), places)
+    (found,) = suspects(site.measured(3), places)
     assert found.kind == "rail"
     assert "leaf leaf2" in found.also
     assert "leaf2" in found.words
@@ -150,7 +150,7 @@ def test_parts_that_no_measurement_can_tell_apart_are_named_together():
 def test_what_is_slow_once_is_transient_and_what_stays_is_persistent():
     quiet = Site(SHAPES["8"], NOISES["quiet"])
     slow = Site(SHAPES["8"], NOISES["quiet"], {("port", ("n3/fab0",), "both"): 0.4})
-    (found,) = guilty(slow.measured(1), slow.shape.places())
+    (found,) = suspects(slow.measured(1), slow.shape.places())
     again = partners_for(found, [found], slow.measured(1))
     assert len(again) == len({frozenset(p) for p in again}) == 4
     assert all("n3/fab0" in pair for pair in again)
@@ -163,7 +163,7 @@ def test_what_is_slow_once_is_transient_and_what_stays_is_persistent():
 def test_suspects_are_measured_again_with_partners_whom_nobody_suspects():
     faults = {("port", ("n1/fab0",), "both"): 0.5, ("port", ("n4/fab0",), "both"): 0.5}
     site = Site(SHAPES["8"], NOISES["quiet"], faults)
-    found = guilty(site.measured(1), site.shape.places())
+    found = suspects(site.measured(1), site.shape.places())
     for one in found:
         other = next(g for g in found if g is not one).subject[0]
         assert not any(other in pair for pair in partners_for(one, found, site.measured(1)))
@@ -171,16 +171,16 @@ def test_suspects_are_measured_again_with_partners_whom_nobody_suspects():
 
 def test_two_ends_alone_and_an_empty_matrix():
     places = Shape(2).places()
-    assert guilty({}, places) == []
-    assert guilty({("n0/fab0", "n1/fab0"): 390.0, ("n1/fab0", "n0/fab0"): 388.0}, places) == []
+    assert suspects({}, places) == []
+    assert suspects({("n0/fab0", "n1/fab0"): 390.0, ("n1/fab0", "n0/fab0"): 388.0}, places) == []
 
 
 @pytest.mark.parametrize("wrong", [-1.0, math.nan, math.inf])
 def test_what_is_no_rate_is_refused(wrong):
     with pytest.raises(ValueError, match="neither"):
-        guilty({("n0/fab0", "n1/fab0"): wrong}, Shape(2).places())
+        suspects({("n0/fab0", "n1/fab0"): wrong}, Shape(2).places())
 
 
 def test_a_port_without_a_place_is_refused():
     with pytest.raises(ValueError, match="no place is known of n9/fab0"):
-        guilty({("n0/fab0", "n9/fab0"): 1.0}, Shape(2).places())
+        suspects({("n0/fab0", "n9/fab0"): 1.0}, Shape(2).places())
