@@ -124,7 +124,13 @@ def test_a_driver_that_starts_slowly_is_waited_for(tmp_path: Path) -> None:
     assert "sleep(8)" in text
     (slow / "seen.c").write_text(f"#include <unistd.h>\n{text}")
     sources = [str(slow / "seen.c"), *(str(build.SOURCES / s) for s in build.DRIVER if s != "devices/seen.c")]
-    flags = [*build.FLAGS, "-shared", f"-I{build.SOURCES / 'devices'}", '-DRUNS_NO_KERNELS="x"']
+    flags = [
+        *build.FLAGS,
+        "-shared",
+        f"-I{build.SOURCES / 'devices'}",
+        '-DRUNS_NO_KERNELS="x"',
+        *build.emulated_flags(),
+    ]
     subprocess.run(["gcc", *flags, "-o", str(slow / "libcuda.so.1"), *sources], check=True)
     with server(tmp_path, LD_LIBRARY_PATH=str(slow)) as a, server(tmp_path / "b", LD_LIBRARY_PATH=str(slow)) as b:
         script = "cuda.cuInit(0); n = c_int(); cuda.cuDeviceGetCount(byref(n)); said(n.value)"
