@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.matrices import Site
 from tests.unit.test_suspects import FAULTS, NOISES, SHAPES, TWO, named
-from validation.analysis.narrow import narrow
+from validation.analysis.group_tests import narrow
 
 FIRST_SEED = 5000
 FEW_PAIRS = 250

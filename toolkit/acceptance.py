@@ -33,7 +33,7 @@ from validation.run.names import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDIC
 from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
 from validation.signing import is_signed
-from validation.verdict.again import again, on_nodes
+from validation.verdict.next_attempts import again, on_nodes
 
 if TYPE_CHECKING:
     from validation.report import Written

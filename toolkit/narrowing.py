@@ -1,4 +1,4 @@
-"""Runs the jobs of a group test (validation/analysis/narrow.py) as commands, those of a round at the same time."""
+"""Runs the jobs of a group test (validation/analysis/group_tests.py) as commands, those of a round at the same time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory import read_inventory
-from validation.analysis.narrow import Job, Narrowed, Narrowing
+from validation.analysis.group_tests import Job, Narrowed, Narrowing
 from validation.base.counting import number_of
 
 PLACES = ("{nodes}", "{count}", "{hostfile}")

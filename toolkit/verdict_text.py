@@ -15,7 +15,7 @@ from validation.base.counting import number_of
 from validation.kinds import KINDS
 from validation.model import Plan, RunInfo, VerdictDoc
 from validation.plan.outline import Outline
-from validation.verdict.again import MAX_ATTEMPTS, budget_s
+from validation.verdict.next_attempts import MAX_ATTEMPTS, budget_s
 
 LONGEST = 300  # characters of what is left out, in a plan of few lines: of a fleet it may name thousands of nodes
 _STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}

@@ -26,7 +26,7 @@ from validation.judging.case import make_case
 from validation.model import Measurement, Plan, Result, Topology
 from validation.model.load import read_results
 from validation.rules.fabric import load_fabric
-from validation.verdict.again import BUDGET_LEAST_S, MAX_ATTEMPTS, PER_PORT, again, budget_s, on_nodes
+from validation.verdict.next_attempts import BUDGET_LEAST_S, MAX_ATTEMPTS, PER_PORT, again, budget_s, on_nodes
 
 pytestmark = pytest.mark.computes
 

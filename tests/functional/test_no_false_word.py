@@ -24,9 +24,9 @@ from toolkit.lab.gpufaults import GPU_FAULTS
 from validation.model import Subject, Topology, VerdictDoc
 from validation.model.load import load_json
 from validation.report.agreement import contradictions
-from validation.report.brief import worst_link
 from validation.report.documents import read_run
 from validation.report.fabric import suspects
+from validation.report.front_lines import worst_link
 from validation.rules.fabric import fabric_names, load_fabric
 
 pytestmark = pytest.mark.computes

@@ -16,10 +16,10 @@ from tests.support.page import Page
 from tests.support.pages import beyond, laid_out
 from tests.support.report_fixture import make_run
 from validation.model import LeftOut
-from validation.report.brief import reasons, worst_link
 from validation.report.criteria import families
 from validation.report.delivered import delivered, network
 from validation.report.documents import RunDocuments, read_run
+from validation.report.front_lines import reasons, worst_link
 from validation.report.numbers import typeset
 from validation.report.render import fill, view
 from validation.report.summary import verdict_of

@@ -14,11 +14,11 @@ from tests.support.pages import beyond, laid_out
 from tests.support.report_fixture import make_run
 from tests.support.site import NAMES
 from validation.model import Endpoint
-from validation.report.brief import worst_link
 from validation.report.customer import NAME, adopt
 from validation.report.delivered import delivered, network
 from validation.report.documents import RunDocuments, read_run
 from validation.report.fabric_drawing import fabric_figure
+from validation.report.front_lines import worst_link
 from validation.report.numbers import typeset
 from validation.report.render import fill, view
 from validation.report.summary_page import Front

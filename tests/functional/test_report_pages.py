@@ -15,9 +15,9 @@ from validation.campaign import campaign_of
 from validation.campaign.render import as_html as campaign_html
 from validation.compare import compare
 from validation.compare.render import as_html as compare_html
-from validation.report.breaks import longest, with_breaks
 from validation.report.documents import RunDocuments, read_run
 from validation.report.render import fill, view
+from validation.report.word_breaks import longest, with_breaks
 from validation.run.read import read
 from validation.trend.gather import trend_of
 from validation.trend.render import as_html as trend_html

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from validation.report.breaks import with_breaks
 from validation.report.pdf import _as_image
+from validation.report.word_breaks import with_breaks
 
 SLACK_PX = 0.75
 """What rounding may add: less than a fifth of a millimetre."""

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tests.support.site import CRITERIA, criterion, healthy, judged, lab, plan_of, run_info, spoil, with_value
 from toolkit.verdict_text import print_verdict
-from validation.report.named import named
+from validation.report.named_findings import named
 from validation.verdict.causes import EXPLAINS, explains
 
 NIC = {

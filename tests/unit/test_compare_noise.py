@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.analysis.many import EQUALS, chance, holm, qn, quantile
+from validation.analysis.chance import EQUALS, chance, holm, qn, quantile
 from validation.compare.noise import Shift, settled, shift_of_intervals, shift_of_samples
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from validation.analysis.narrow import CONFIRMATIONS, Narrowing, narrow
+from validation.analysis.group_tests import CONFIRMATIONS, Narrowing, narrow
 
 
 def names(count):

@@ -16,7 +16,7 @@ from tests.support.report_large import make_large_run
 from validation.judging import values
 from validation.model import Bound, Judgement, Subject
 from validation.model.judgement_columns import Alike, Passed, Things
-from validation.report import make, many
+from validation.report import judgement_columns, make
 from validation.report.criteria import decisive, worst
 from validation.report.documents import read_run
 from validation.report.json_report import CriterionEntry, ReportDoc, ResultEntry, report_json
@@ -52,17 +52,29 @@ def alike(draw):
 @given(alike(), st.integers(0, 7))
 def test_every_answer_is_that_of_the_judgements_one_by_one(columns, most):
     one_by_one = tuple(columns)
-    assert list(many.values(columns)) == [j.value for j in one_by_one if j.value is not None]
-    assert many.verdicts(columns) == Counter(j.verdict for j in one_by_one) == many.verdicts(one_by_one)
-    assert many.bounds(columns) == {j.bound for j in one_by_one if j.bound is not None}
+    assert list(judgement_columns.values(columns)) == [j.value for j in one_by_one if j.value is not None]
+    assert (
+        judgement_columns.verdicts(columns)
+        == Counter(j.verdict for j in one_by_one)
+        == judgement_columns.verdicts(one_by_one)
+    )
+    assert judgement_columns.bounds(columns) == {j.bound for j in one_by_one if j.bound is not None}
     valued = [j for j in one_by_one if j.value is not None]
-    assert many.units(columns) == {j.bound.unit for j in valued if j.bound is not None} == many.units(one_by_one)
-    assert many.samples(columns) == {j.samples for j in one_by_one if j.low is not None} == many.samples(one_by_one)
-    assert many.evidence(columns) == tuple(dict.fromkeys(id_ for j in one_by_one for id_ in j.evidence))
+    assert (
+        judgement_columns.units(columns)
+        == {j.bound.unit for j in valued if j.bound is not None}
+        == judgement_columns.units(one_by_one)
+    )
+    assert (
+        judgement_columns.samples(columns)
+        == {j.samples for j in one_by_one if j.low is not None}
+        == judgement_columns.samples(one_by_one)
+    )
+    assert judgement_columns.evidence(columns) == tuple(dict.fromkeys(id_ for j in one_by_one for id_ in j.evidence))
     assert worst(columns) == worst(one_by_one)
     assert decisive(columns) == decisive(one_by_one)
     rank = lambda j: ORDER[j.verdict]  # noqa: E731
-    assert many.foremost(columns, most, rank) == tuple(sorted(one_by_one, key=rank)[:most])
+    assert judgement_columns.foremost(columns, most, rank) == tuple(sorted(one_by_one, key=rank)[:most])
 
 
 @pytest.fixture(scope="module")

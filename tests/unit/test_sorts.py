@@ -9,7 +9,7 @@ import pytest
 from tests.support.rdma_case import LOADED, machines, port_facts
 from tests.support.rdma_case import document as ports_document
 from tests.support.site import CRITERIA, REAL_FACTS, criterion, healthy, healthy_rdma, plan_of, result, verdict_of
-from validation.analysis.many import EQUALS
+from validation.analysis.chance import EQUALS
 from validation.kinds import parse
 from validation.model import Endpoint, Subject
 from validation.run.baseline import _groups

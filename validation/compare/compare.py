@@ -17,7 +17,7 @@ from validation.compare.model import (
 from validation.compare.noise import ALPHA, LEAST, Shift, settled, shift_of_intervals, shift_of_samples
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
 from validation.report.documents import RunDocuments, read_run
-from validation.report.named import named
+from validation.report.named_findings import named
 from validation.report.numbers import plural, quantity
 from validation.report.summary import verdict_of
 from validation.report.system import fact_texts, fact_title

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from validation.base.errors import ToolkitError
 from validation.model import Model, SignOff, VerdictName
-from validation.report.named import Finding
+from validation.report.named_findings import Finding
 
 Change = Literal["same", "better", "worse", "changed"]
 """`changed`: different, and neither better nor worse can be said of it."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import NormalDist, median
 
-from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
+from validation.analysis.chance import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
 from validation.analysis.stats import bootstrap_medians, interval
 from validation.compare.model import NoiseName
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
 from validation.model.judgement import others
-from validation.report import many
+from validation.report import judgement_columns
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
 from validation.report.svg.charts import Dot, bound_strip
 from validation.rules.criterion import Criterion, family_of
@@ -125,7 +125,7 @@ def decisive(judgements: Sequence[Judgement]) -> tuple[int, Judgement] | None:
         upper = j.bound is not None and j.bound.maximum is not None
         return order[j.verdict], -j.value if upper else j.value
 
-    candidates = list(many.extreme(judgements))
+    candidates = list(judgement_columns.extreme(judgements))
     with_value = [item for item in candidates if item[1].value is not None or item[1].text is not None]
     return min(with_value or candidates, key=key, default=None)
 
@@ -143,7 +143,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -
     decides = worst(criterion.judgements)
     bound = decides.bound if decides else None
     unit = bound.unit if bound else ""
-    values = many.values(criterion.judgements)
+    values = judgement_columns.values(criterion.judgements)
     measured, spread = NONE, None
     if decides is not None and decides.value is not None:
         measured = quantity(decides.value, unit)
@@ -169,8 +169,8 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -
         interval=interval(decides.low, decides.high, unit) if decides else None,
         subject=decides.subject if decides and measured != NONE and not same else None,
         spread=spread,
-        evidence=many.evidence(criterion.judgements),
-        has_derivation=any(b.derivation for b in many.bounds(criterion.judgements)),
+        evidence=judgement_columns.evidence(criterion.judgements),
+        has_derivation=any(b.derivation for b in judgement_columns.bounds(criterion.judgements)),
     )
 
 
@@ -191,7 +191,7 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
     out = []
     for criterion in verdict.criteria:
         groups: dict[tuple[str, ...], list[Judgement]] = {}
-        derived = any(bound.derivation for bound in many.bounds(criterion.judgements))
+        derived = any(bound.derivation for bound in judgement_columns.bounds(criterion.judgements))
         for judgement in criterion.judgements if derived else ():
             if judgement.bound is not None and judgement.bound.derivation:
                 groups.setdefault(judgement.bound.derivation, []).append(judgement)

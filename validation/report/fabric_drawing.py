@@ -11,8 +11,8 @@ from validation.base.counting import number_of
 from validation.measures.rdma.ib_fabric_facts import IbFabricFacts, IbLink
 from validation.model import Node, Port
 from validation.model.node_facts import NodeFacts
-from validation.report.brief import WorstLink
 from validation.report.documents import RunDocuments
+from validation.report.front_lines import WorstLink
 from validation.report.numbers import NONE, many, plural, quantity
 from validation.report.svg.colour import ALARM, BLUE, BROWN, INK, LINE, MUTED, PALE, PAPER, SOFT
 from validation.report.svg.drawing import DataTable, Figure, cross, frame, path, rect, short, text, titled

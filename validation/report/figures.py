@@ -7,12 +7,12 @@ from typing import Any
 
 from validation.model import VerdictDoc
 from validation.report import fabric
-from validation.report.brief import worst_link
 from validation.report.burn_in import burn_figures
 from validation.report.collectives import collective_figures
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
 from validation.report.fabric_drawing import fabric_figure, link_figure
+from validation.report.front_lines import worst_link
 from validation.report.gpus import gpu_figures
 from validation.report.pool_use_figures import pool_use_figures
 from validation.report.remoting import remoting_figures

@@ -43,7 +43,7 @@ from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
 from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
-from validation.report.named import Finding, named
+from validation.report.named_findings import Finding, named
 from validation.report.pool_use import PoolUse, pool_use
 from validation.report.repeat import limits
 from validation.report.summary import verdict_of

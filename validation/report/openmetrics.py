@@ -17,7 +17,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from validation.model import SignOff, VerdictDoc, VerdictName
-from validation.report import many
+from validation.report import judgement_columns
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
 
@@ -131,7 +131,7 @@ class _Run(Collector):
         for side, text in _BOUNDS.items():
             families: dict[str, GaugeMetricFamily] = {}
             for criterion in self.verdict.criteria:
-                bounds = many.bounds(criterion.judgements)
+                bounds = judgement_columns.bounds(criterion.judgements)
                 found = sorted({(b.metric, b.unit, getattr(b, side)) for b in bounds if getattr(b, side) is not None})
                 limits: dict[tuple[str, str], set[float]] = {}
                 for metric, unit, value in found:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from validation.model import Judgement, VerdictName
 from validation.model.judgement import others
-from validation.report import many
+from validation.report import judgement_columns
 from validation.report.criteria import CriterionRow, Derivation
 from validation.report.evidence import AnnexEntry, MissingResult
 from validation.report.numbers import interval, moment, plural, unit_text
@@ -156,8 +156,8 @@ def _rank(judgement: Judgement) -> int:
 
 def _section(row: CriterionRow, most: int, unfolded: bool, limits: Limits) -> ShownSection:
     every = row.criterion.judgements
-    shown = tuple(every) if len(every) <= most else many.foremost(every, most, _rank)
-    left = many.verdicts(every) - Counter(j.verdict for j in shown)
+    shown = tuple(every) if len(every) <= most else judgement_columns.foremost(every, most, _rank)
+    left = judgement_columns.verdicts(every) - Counter(j.verdict for j in shown)
     rest = None
     if left:
         rest = (
@@ -172,8 +172,8 @@ def _count(verdicts: Counter[VerdictName]) -> str:
 
 
 def _summary(judgements: Sequence[Judgement]) -> str:
-    values, units = many.values(judgements), many.units(judgements)
-    words = _count(many.verdicts(judgements))
+    values, units = judgement_columns.values(judgements), judgement_columns.units(judgements)
+    words = _count(judgement_columns.verdicts(judgements))
     if len(units) == 1 and len(values) > 1:
         unit = units.pop()
         span = interval(min(values), max(values), unit)

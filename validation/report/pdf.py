@@ -16,8 +16,8 @@ from xml.etree.ElementTree import ParseError, fromstring
 from markupsafe import escape
 
 from validation.report import pdf_record
-from validation.report.breaks import with_breaks
 from validation.report.unavailable import Unavailable
+from validation.report.word_breaks import with_breaks
 
 PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
 

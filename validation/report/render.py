@@ -14,7 +14,7 @@ from jinja2 import Environment
 
 from validation.base.files import replace
 from validation.report import criteria, evidence, numbers
-from validation.report.built import built
+from validation.report.deployments import built
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.pages import environment

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from validation.base.errors import RunError
 from validation.kinds import KINDS, by_hand, job_for, title
 from validation.model import Measurement, Result, Topology, VerdictDoc
-from validation.report import many
+from validation.report import judgement_columns
 from validation.report.criteria import slug
 from validation.report.documents import RunDocuments
 
@@ -113,7 +113,7 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     ours = [c.id for c in documents.catalogue.values() if c.bound.provisional and _decided(verdict, c.id)]
     if ours:
         out.append(f"Bounds that are this project's judgement and no published figure: {', '.join(ours)}.")
-    few = sorted(set().union(*(many.samples(c.judgements) for c in verdict.criteria)) - {0})
+    few = sorted(set().union(*(judgement_columns.samples(c.judgements) for c in verdict.criteria)) - {0})
     if few and few[0] < 5:
         out.append(
             f"Some values rest on {few[0]} sample{'s' if few[0] > 1 else ''} only; their interval says little about "

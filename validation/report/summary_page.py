@@ -11,11 +11,11 @@ from typing import Any, Literal
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
 from validation.model.base import NAMESPACES
 from validation.model.judgement import others
-from validation.report.brief import bandwidth, brief_context, one_way
 from validation.report.claims import annex, conformance_of, on_front
 from validation.report.criteria import CriterionRow, tally
 from validation.report.delivered import Delivered, delivered, network
 from validation.report.documents import RunDocuments
+from validation.report.front_lines import bandwidth, brief_context, one_way
 from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
 from validation.report.repeat import limits, repeats

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from validation.analysis.many import quantile
+from validation.analysis.chance import quantile
 from validation.base.errors import ConfigError
 from validation.judging.methods import figures_of
 from validation.model import Topology, VerdictDoc

@@ -19,7 +19,7 @@ from itertools import combinations
 from math import sqrt
 from statistics import NormalDist, fmean, median
 
-from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
+from validation.analysis.chance import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
 from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
 from validation.model.judgement import Sort
