@@ -24,7 +24,8 @@ from click.shell_completion import CompletionItem
 SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
 """A test holds them against those of the plan."""
 FORMATS = ("html", "pdf", "json", "junit", "prom", "none")
-_RULES = Path(__file__).resolve().parents[1] / "validation/rules"
+_VALIDATION = Path(__file__).resolve().parents[1] / "validation"
+_RULES = _VALIDATION / "rules"
 _ID = re.compile(r"^\s*- id: ([\w.-]+)", re.MULTILINE)
 _HOST = re.compile(r"^\s+([A-Za-z0-9][\w.-]*):\s*(?:\{.*|$)")
 _SLURM_S = 2.0
@@ -42,8 +43,8 @@ def _stems(folder: str) -> list[str]:
     return sorted(p.stem for p in (_RULES / folder).glob("*.yml") if not p.name.startswith("_"))
 
 
-def _ids(folder: str) -> list[str]:
-    return [id_ for p in sorted((_RULES / folder).glob("*.yml")) for id_ in _ID.findall(p.read_text("utf-8"))]
+def _ids(files: Iterable[Path]) -> list[str]:
+    return [id_ for p in sorted(files, key=lambda p: p.name) for id_ in _ID.findall(p.read_text("utf-8"))]
 
 
 def _fabrics(_: click.Context) -> list[str]:
@@ -63,11 +64,11 @@ def _formats(_: click.Context) -> Iterable[str]:
 
 
 def _criteria(_: click.Context) -> list[str]:
-    return _ids("criteria")
+    return _ids(_VALIDATION.glob("measures/*/[0-9][0-9]-*.yml"))
 
 
 def _claims(_: click.Context) -> list[str]:
-    return _ids("reference")
+    return _ids((_RULES / "reference").glob("*.yml"))
 
 
 def _documents(_: click.Context) -> list[str]:

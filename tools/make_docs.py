@@ -74,8 +74,8 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/reference/answers.md": ("toolkit/answer_forms/", answer_forms.table),
     "docs/explanation/verdicts.md": ("validation/rules/fabrics/", tcp_bounds),
     "docs/how-to/pool.md": ("toolkit/lease/engines/", engine_table),
-    "docs/how-to/troubleshooting.md": ("validation/rules/criteria/*.yml", remedies),
-    "docs/reference/measured.md": ("validation/kinds/ and validation/rules/criteria/", measured.sections),
+    "docs/how-to/troubleshooting.md": ("validation/measures/*/*.yml", remedies),
+    "docs/reference/measured.md": ("validation/measures/", measured.sections),
 }
 
 

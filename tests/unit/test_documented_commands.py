@@ -20,7 +20,7 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if not RECORDS & set(page.relative_to(ROOT).parts)),
     *sorted((ROOT / "toolkit").rglob("*.py")),
     *sorted((ROOT / "validation").rglob("*.py")),
-    *sorted((ROOT / "validation/rules/criteria").glob("*.yml")),
+    *sorted((ROOT / "validation/measures").glob("*/*.yml")),
 ]
 _LINE = re.compile(r"(?:^ {4,}(?:\$ )?|`|\"\"\"|  )toolkit ([a-z][^`\"\n]*)", re.MULTILINE)
 

@@ -17,7 +17,7 @@ from validation.rules.profile import load_profile
 from validation.rules.reference import load_reference, packaged
 from validation.rules.release import release
 from validation.run import rules_hashes
-from validation.run.catalogue import criteria_files, load_criteria, read_criteria
+from validation.run.catalogue import load_criteria, packaged_files, read_criteria
 
 INFO = RunInfo(
     run="r", created="2026-11-21T10:15:00Z", toolkit_version=release(), site="s", inventory="i", fabric="tcp10",
@@ -89,7 +89,7 @@ def test_an_earlier_release_is_known_by_the_register(monkeypatch: pytest.MonkeyP
     assert rules_hashes.rules_of(earlier, older, packaged(), fabric, None, {}).release == "0.0.1"
     assert rules_hashes.rules_of(INFO, older, packaged(), fabric, None, {}).other == (f"criteria {first.id}",)
     assert rules_hashes.rules_of(earlier, load_criteria(), packaged(), fabric, None, {}).release == release()
-    assert criteria_files(Path(rules_hashes.__file__).parent / "criteria")
+    assert packaged_files()
 
 
 def test_texts_that_have_other_names_today_stay_in_the_register(monkeypatch: pytest.MonkeyPatch) -> None:

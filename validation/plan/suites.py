@@ -66,7 +66,7 @@ WITHOUT = "without"
 def numbers() -> dict[str, str]:
     """Options that are whole numbers, each with what it is."""
     return {
-        **{key: words for suite in SUITES.values() for key, words in suite.numbers.items()},
+        **{key: about for suite in SUITES.values() for key, about in suite.numbers.items()},
         "quick": "1: what each node does by itself, at its shortest",
         "anyway": "1: measures GPUs that somebody works on, too",
     }

@@ -1,4 +1,7 @@
-"""The catalogue of criteria: reading `criteria/*.yml`, held against what this release can judge and measure."""
+"""The catalogue of criteria: their files beside what is measured, held against what this release can judge and measure.
+
+The files of this release are `measures/FAMILY/NN-NAME.yml`: criteria stand in the order of these names.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,12 @@ class CriteriaFile(Model):
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
 
-def _folder() -> Path:
-    return Path(str(resources.files("validation.rules") / "criteria"))
+MEASURES = Path(str(resources.files("validation.measures")))
+
+
+def packaged_files() -> list[Path]:
+    """The criteria files of this release, in the order of their names."""
+    return sorted(MEASURES.glob("*/[0-9][0-9]-*.yml"), key=lambda path: path.name)
 
 
 def criteria_files(folder: Path) -> list[Path]:
@@ -36,7 +43,7 @@ def criteria_files(folder: Path) -> list[Path]:
 
 def read_criteria(folder: Path | None = None) -> tuple[Source, ...]:
     """The criteria files of a folder (None = the packaged ones), in the order of their names."""
-    return tuple(read_source(path) for path in criteria_files(_folder() if folder is None else folder))
+    return tuple(read_source(path) for path in (packaged_files() if folder is None else criteria_files(folder)))
 
 
 def load_criteria(
@@ -63,6 +70,6 @@ def load_criteria(
             seen[criterion.id] = file.path
             criteria.append(criterion)
     if not criteria:
-        where = source if isinstance(source, Path) else _folder()
+        where = source if isinstance(source, Path) else MEASURES
         raise ConfigError(f"{where}: no criteria files (*.yml) here; nothing could be judged")
     return tuple(criteria)
