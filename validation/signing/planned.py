@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model.load import ConfigError
-from validation.plan.suites import make_plan, numbers, words
+from validation.plan import suites
 from validation.run.read import Run
 
 
@@ -13,9 +13,9 @@ def planned_again(run: Run) -> list[str]:
     That the plan asked for less than it had to cannot be told then from a plan that other rules asked for.
     """
     info = run.info
-    options = {key: value for key, value in info.options.items() if key in numbers() or key in words()}
+    options = {key: value for key, value in info.options.items() if key in suites.numbers() or key in suites.words()}
     try:
-        wanted = make_plan(info.run, run.topology, run.fabric, run.criteria, info.suites, options)
+        wanted = suites.make_plan(info.run, run.topology, run.fabric, run.criteria, info.suites, options)
     except ConfigError as fault:
         return [f"plan.json: toolkit {info.toolkit_version} made it, and nothing of it would be planned here: {fault}"]
     if run.plan == wanted:
