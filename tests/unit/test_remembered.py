@@ -265,7 +265,20 @@ def test_lines_that_were_appended_are_read_and_no_others(run: Path, read: Read) 
     after = judged(run, read)
     assert sorted(read) == sorted(result.measurement for result in Run(run).results[-3:])
     assert judged(run, read) == after == judge_files(run)
-    assert file_of(run).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("umask", [0o002, 0o077])
+def test_what_is_kept_is_the_users_alone_whatever_the_umask(run: Path, read: Read, umask: int) -> None:
+    was = os.umask(umask)
+    try:
+        judged(run, read)
+    finally:
+        os.umask(was)
+    assert {path.suffix: path.stat().st_mode & 0o777 for path in file_of(run).parent.iterdir()} == {
+        ".sqlite": 0o600,
+        ".sha256": 0o600,
+    }
+    assert Run(run).known is not None
 
 
 def cut(path: Path) -> None:

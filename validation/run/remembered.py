@@ -26,8 +26,7 @@ from urllib.parse import quote
 import pydantic
 
 from validation.base import bounded
-from validation.base.errors import ConfigError
-from validation.base.files import cache_folder, ours, replace
+from validation.base.files import cache_folder, ours
 from validation.judging.documents import Evidence
 from validation.model import Denied, Result
 from validation.model.base import ResultStatus
@@ -245,7 +244,7 @@ def remember(
     }
     names = state.logs if sure and state.everything else {}
     folders = [(id_, settled.get(id_, ""), "/".join(names.get(id_, ()))) for id_ in {**settled, **names}]
-    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error, ConfigError, UnicodeEncodeError):
+    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error, UnicodeEncodeError):
         write(path_of(run_dir), about, folders, columns, found.faults)
 
 
@@ -257,11 +256,13 @@ def write(
     faults: Mapping[int, Sequence[str]],
 ) -> None:
     """Write a file of what is known, whole or not at all. OSError or sqlite3.Error where that cannot be."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in (path.parent.parent, path.parent):  # each by itself: parents of a folder are made by the umask
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(path.parent)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    part.unlink(missing_ok=True)
-    os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    part, sum_ = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("part", "sum"))
+    for new in (part, sum_):
+        new.unlink(missing_ok=True)
+        os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     try:
         with contextlib.closing(sqlite3.connect(part)) as base, base:
             base.execute("PRAGMA journal_mode = OFF")
@@ -271,10 +272,12 @@ def write(
                 marks = ", ".join("?" * len(_TABLES[table].split(",")))
                 base.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608 - our own names
         if part.stat().st_size <= MOST_BYTES:
-            replace(path.with_suffix(".sha256"), _sum_of(part, path.name))
+            sum_.write_bytes(_sum_of(part, path.name))
+            sum_.replace(path.with_suffix(".sha256"))
             part.replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        for new in (part, sum_):
+            new.unlink(missing_ok=True)
 
 
 def _tables(
