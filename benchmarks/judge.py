@@ -69,9 +69,11 @@ AGAIN = """
 import gc, hashlib, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
+from validation.model.facts import forms
 from validation.run.rejudge import judge_files
 
 gc.set_threshold(*COLLECTOR)
+forms()  # what judges is imported when it is first asked for, which is no part of this
 before = resource.getrusage(resource.RUSAGE_SELF)
 verdict = judge_files(Path(sys.argv[1]), again=sys.argv[2] == "known")
 after = resource.getrusage(resource.RUSAGE_SELF)
