@@ -37,11 +37,15 @@ from toolkit.engine.host_modules import archive  # noqa: E402
 from toolkit.engine.local_build import compile_relay  # noqa: E402
 from toolkit.lease.train import CODE  # noqa: E402
 from validation.analysis.remote_model import WITHIN  # noqa: E402
-from validation.measures.remoting.model_judge import KINDS, Explained, advice, explained  # noqa: E402
+from validation.measures.remoting.model import KINDS, Explained, advice, explained  # noqa: E402
 from validation.measures.remoting.remoting_link_probe import serving  # noqa: E402
 from validation.measures.remoting.remoting_train_probe import order  # noqa: E402
-from validation.measures.remoting.train_facts import CallCosts, RemoteTrainFacts, TrainRun  # noqa: E402
-from validation.measures.remoting.train_parse import parse  # noqa: E402
+from validation.measures.remoting.train import (  # noqa: E402
+    CallCosts,
+    RemoteTrainFacts,
+    TrainRun,
+    parse,
+)
 from validation.probes.shaped_link import Link, NoLink, looked, new_network  # noqa: E402
 
 TERMS = ("native", "synchronisations", "copies", "launches")

@@ -27,7 +27,7 @@ from toolkit.lab.gpufaults import described
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_copies_probe
-from validation.measures.compute.burn_in_facts import BurnFacts
+from validation.measures.compute.burn_in import BurnFacts
 from validation.plan.suites import PlanError
 from validation.probes import torch_burn, torch_compute
 from validation.probes.supervise import descendants

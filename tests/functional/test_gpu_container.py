@@ -18,8 +18,7 @@ import pytest
 
 from tests.support.gpu_container_case import read
 from tests.support.site import BOM, criterion, hardware, plan_of, results_of, verdict_of
-from validation.measures.gpu.container_facts import GpuContainerFacts
-from validation.measures.gpu.container_judge import ABSENT
+from validation.measures.gpu.container import ABSENT, GpuContainerFacts
 from validation.model import Judgement, Measurement, Result
 from validation.probes import smi
 

@@ -18,7 +18,7 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu.gpu_load_probe import Loads
 from validation.measures.gpu.kinds import EMULATED_LOAD
-from validation.measures.gpu.load_facts import GpuLoadFacts
+from validation.measures.gpu.load import GpuLoadFacts
 from validation.nvml import NvmlError
 from validation.probes.cuda import CudaError
 

@@ -19,7 +19,7 @@ from tests.support.gpu_tools_documents import DATA
 from toolkit.engine import build
 from validation.kinds import parse
 from validation.measures.gpu import gpu_tools_probe
-from validation.measures.gpu.tools_facts import GpuToolsFacts
+from validation.measures.gpu.tools import GpuToolsFacts
 
 pytestmark = [
     pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),

@@ -24,7 +24,7 @@ from toolkit.lab.gpufaults import described
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu.copies_facts import GpuCopyFacts
-from validation.measures.gpu.watch_parse import checked
+from validation.measures.gpu.watch import checked
 from validation.model import Measurement, Result, VerdictDoc
 from validation.nvml import NvmlError, State
 from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen, from_numbers, numbers

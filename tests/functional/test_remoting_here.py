@@ -20,7 +20,7 @@ from tests.support.engine_run import ROOT, built, describe, local, wait_for
 from tests.support.run_case import processes_of
 from toolkit.engine import build, host_modules
 from toolkit.here import topology_here, with_engine
-from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
 from validation.model import Plan, Result, VerdictDoc
 from validation.model.load import load_json
 from validation.probes.shaped_link import looked

@@ -14,7 +14,7 @@ import pytest
 from tests.functional.test_remoting_probes import folder, pool  # noqa: F401 - fixtures
 from validation.kinds import parse
 from validation.measures.remoting import remoting_move_probe
-from validation.measures.remoting.move_facts import MoveFacts
+from validation.measures.remoting.move import MoveFacts
 from validation.measures.remoting.remoting_move_probe import Unmade, seconds, way
 
 pytestmark = [

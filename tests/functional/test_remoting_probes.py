@@ -31,12 +31,12 @@ from validation.measures.remoting import (
     remoting_unchanged_probe,
 )
 from validation.measures.remoting.facts import ATTEMPTS, CopyFacts, FractionFacts, IsolationFacts, asked_attempts
-from validation.measures.remoting.infer_facts import InferFacts
-from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
-from validation.measures.remoting.shares_facts import SharesFacts
-from validation.measures.remoting.train_facts import RemoteTrainFacts
-from validation.measures.remoting.unchanged_facts import UnchangedFacts
-from validation.measures.remoting.worlds_facts import WorldsFacts
+from validation.measures.remoting.infer import InferFacts
+from validation.measures.remoting.neighbours import NeighbourFacts, NoRebootFacts
+from validation.measures.remoting.shares import SharesFacts
+from validation.measures.remoting.train import RemoteTrainFacts
+from validation.measures.remoting.unchanged import UnchangedFacts
+from validation.measures.remoting.worlds import WorldsFacts
 from validation.probes.tool import Ran
 
 pytestmark = [

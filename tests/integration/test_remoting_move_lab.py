@@ -12,7 +12,7 @@ from conftest import ROOT, Lab
 from toolkit.lab import lab as labs
 from toolkit.lab.inventory import POOL
 from validation.kinds import parse
-from validation.measures.remoting.move_facts import MoveFacts
+from validation.measures.remoting.move import MoveFacts
 from validation.measures.remoting.plan import MOVE_VIRTUAL, SAFE_S
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.rest]

@@ -15,7 +15,7 @@ from conftest import Lab, Provisioned, Run, validation_of
 from validation.kinds.trained import NO_MPIRUN
 from validation.measures.collectives.facts import CollectivesFacts
 from validation.measures.training.facts import TrainingFacts, TurnsFacts
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.summary import verdict_of

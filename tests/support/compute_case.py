@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from validation.kinds import KINDS, job_for
-from validation.measures.compute import rates_parse
+from validation.measures.compute import rates
 from validation.model import Measurement, Result, Topology
 from validation.probes import ProbeDoc, deepbench, exact_products
 
@@ -91,7 +91,7 @@ def result_of(m: Measurement, result: Callable[..., Result], spoil: Mapping[int,
     devices = [gpu(index, m.params) for index in range(gpus)]
     for index, change in spoil.items():
         change(devices[index])
-    samples, facts = rates_parse.parse(document(devices), m.params)
+    samples, facts = rates.parse(document(devices), m.params)
     return result(m, samples, facts=facts)
 
 

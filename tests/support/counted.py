@@ -8,7 +8,7 @@ from typing import Any
 
 from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.gpu.kinds import gpus_of
-from validation.measures.gpu.load_facts import GpuLoadFacts
+from validation.measures.gpu.load import GpuLoadFacts
 from validation.model import Node
 from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments

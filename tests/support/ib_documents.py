@@ -9,7 +9,7 @@ from tests.support.rdma_case import LOADED, PREFLIGHT, machines, ports_of, resul
 from tests.support.site import plan_of, result, verdict_of, with_value
 from tests.support.tool_documents import doc as tool_doc
 from validation.kinds import parse
-from validation.measures.rdma.ib_fabric_facts import IbFabricFacts
+from validation.measures.rdma.ib_fabric import IbFabricFacts
 from validation.model import VerdictDoc
 
 DATA = Path(__file__).parent.parent / "data" / "infiniband"

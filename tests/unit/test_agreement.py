@@ -15,7 +15,7 @@ from tests.support.report_fixture import RUNS, make_run
 from tests.support.site import NAMES, lab, plan_of, result, results_of, write_run
 from tests.support.told import contradicted, told
 from validation.measures.collectives.facts import CollectivesFacts
-from validation.measures.gpu.health_facts import GpuHealthFacts
+from validation.measures.gpu.health import GpuHealthFacts
 from validation.model import Measurement, Result
 from validation.model.node_facts import NodeFacts
 from validation.report.agreement import contradictions, readings

@@ -17,7 +17,7 @@ from tests.support.tool_documents import doc
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu import dcgm_diag_probe
-from validation.measures.gpu.dcgm_facts import DcgmFacts
+from validation.measures.gpu.dcgm import DcgmFacts
 from validation.model import Judgement, Measurement, Result
 
 DATA = Path(__file__).parents[1] / "data/dcgm"

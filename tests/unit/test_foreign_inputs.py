@@ -14,7 +14,7 @@ from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Held, parse_nodes
 from validation.kinds import parse
-from validation.measures.gpu.tools_facts import GpuToolsFacts
+from validation.measures.gpu.tools import GpuToolsFacts
 from validation.probes import kernel_log, smi
 
 DATA = Path(__file__).parents[1] / "data/foreign"

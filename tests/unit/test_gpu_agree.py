@@ -17,7 +17,7 @@ from tests.support.site import CRITERIA, RUN, criterion, lab, plan_of, result, v
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu.gpu_tools_probe import P2P, TESTS
-from validation.measures.gpu.tools_facts import GpuToolsFacts
+from validation.measures.gpu.tools import GpuToolsFacts
 from validation.model import CriterionVerdict, Measurement
 from validation.plan.suites import make_plan
 from validation.rules.fabric import load_fabric

@@ -18,7 +18,7 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu import gpu_load_probe
 from validation.measures.gpu.kinds import LOAD
-from validation.measures.gpu.load_facts import GpuLoadFacts, LoadGpu
+from validation.measures.gpu.load import GpuLoadFacts, LoadGpu
 from validation.measures.gpu.load_judge import branches
 from validation.model import CriterionVerdict, Measurement, Platform, Topology
 from validation.plan.suites import make_plan

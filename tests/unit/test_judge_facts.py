@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tests.support import rdma_case
 from tests.support.site import criterion, healthy_rdma, plan_of, verdict_of
-from validation.measures.rdma.ports_facts import RdmaPortsFacts
+from validation.measures.rdma.ports import RdmaPortsFacts
 from validation.model import Plan, Result, VerdictDoc
 
 WORDS = {

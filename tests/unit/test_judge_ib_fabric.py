@@ -10,7 +10,7 @@ from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, rea
 from tests.support.rdma_case import LOADED, results
 from tests.support.site import criterion, plan_of, result, verdict_of
 from validation.kinds.parsing import ParseError
-from validation.measures.rdma.ib_fabric_facts import IbErrors, IbPort
+from validation.measures.rdma.ib_fabric import IbErrors, IbPort
 
 PORTS = TEXTS["ibnetdiscover-ports"]
 

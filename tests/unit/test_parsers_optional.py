@@ -18,7 +18,7 @@ from validation.kinds.parsing import ParseError
 from validation.measures.collectives.nccl_tests import table
 from validation.measures.fabric import path_mtu_probe
 from validation.measures.gpu.gpu_tools_probe import TESTS
-from validation.measures.gpu.tools_facts import GpuToolsFacts
+from validation.measures.gpu.tools import GpuToolsFacts
 from validation.measures.tcp import tcp_bandwidth_probe
 
 IPERF3 = (DATA / "iperf3/3.17-1stream.json").read_text()

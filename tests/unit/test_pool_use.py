@@ -20,8 +20,7 @@ from tests.support.report_fixture import make_run
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.pool import pool_use_probe
-from validation.measures.pool.use_facts import PoolUseFacts
-from validation.measures.pool.use_parse import _first_host
+from validation.measures.pool.use import PoolUseFacts, _first_host
 from validation.model import Sample
 from validation.probes import ProbeDoc
 from validation.probes.tool import now

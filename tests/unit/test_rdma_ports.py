@@ -13,7 +13,7 @@ from tests.support.rdma_documents import RECORDED
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.rdma import rdma_ports_probe
-from validation.measures.rdma.ports_facts import Gid, RdmaPortsFacts
+from validation.measures.rdma.ports import Gid, RdmaPortsFacts
 from validation.probes import rdma_ports_qos
 
 DCB_PFC = '{"prio_pfc":[false,false,false,true,false,false,false,false],"pfc_cap":8,"delay":0}'

@@ -13,7 +13,7 @@ from validation.analysis.remote_model import Calls, Costs, Prediction, Step, cos
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting.explained import KINDS, Explained, advice, explained
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train import RemoteTrainFacts
 
 NATIVE = Calls(synchronisation=10e-6, launches=60e-6, to_device=110e-6, from_device=25e-6)
 STEP = Step(

@@ -13,7 +13,7 @@ from tests.unit.test_here import one, plan_of_one
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_here, remoting_link_probe
-from validation.measures.remoting.train_facts import MadeLink
+from validation.measures.remoting.train import MadeLink
 from validation.model import Measurement, Plan, Result, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
 from validation.probes.__main__ import parse as command_line

@@ -11,8 +11,7 @@ from tests.support.remote_train_documents import INFER, RATE, infer_document, in
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.remoting.infer_facts import InferFacts
-from validation.measures.remoting.infer_parse import at_percent
+from validation.measures.remoting.infer import InferFacts, at_percent
 from validation.model import Judgement, Result, Topology
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))

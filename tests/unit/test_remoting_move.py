@@ -11,7 +11,7 @@ from tests.support.remote_move_documents import DONE, MOVE, SIZE, move_document,
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.remoting.move_facts import MoveFacts
+from validation.measures.remoting.move import MoveFacts
 from validation.model import Judgement, Topology
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))

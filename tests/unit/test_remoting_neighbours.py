@@ -17,7 +17,7 @@ from tests.support.remote_neighbours_documents import (
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
+from validation.measures.remoting.neighbours import NeighbourFacts, NoRebootFacts
 from validation.measures.remoting.plan import WHOLES
 from validation.model import Judgement, Result, Topology
 

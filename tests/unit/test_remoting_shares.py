@@ -13,7 +13,7 @@ from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, heal
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting.plan import WHOLES
-from validation.measures.remoting.shares_facts import SharesFacts
+from validation.measures.remoting.shares import SharesFacts
 from validation.model import Judgement, Topology
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))

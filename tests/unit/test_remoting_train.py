@@ -14,7 +14,7 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.kinds.record import names
 from validation.measures.remoting import remoting_train_probe
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train import RemoteTrainFacts
 from validation.model import Judgement, Plan, Result, Topology
 from validation.probes import remoting
 from validation.probes.tool import Ran

@@ -12,7 +12,7 @@ from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, heal
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import remoting_unchanged_probe
-from validation.measures.remoting.unchanged_facts import UnchangedFacts
+from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.model import Judgement, Result, Sample, Topology
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))

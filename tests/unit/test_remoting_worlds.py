@@ -13,7 +13,7 @@ from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, heal
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import remoting_layout_probe, remoting_scale_probe
-from validation.measures.remoting.worlds_facts import WorldsFacts
+from validation.measures.remoting.worlds import WorldsFacts
 from validation.model import Judgement, Result, Topology
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))

@@ -27,7 +27,7 @@ from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
 from tests.support.trees import SERVERS
 from tests.unit.test_trees import read as read_tree
-from validation.measures.rdma.ib_fabric_facts import IbFabricFacts, IbLink, IbPort, IbRate
+from validation.measures.rdma.ib_fabric import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
 from validation.report import fabric
 from validation.report.curves import size_figure

@@ -66,7 +66,7 @@ def test_the_report_imports_nothing_that_judges_signs_or_runs_on_a_node() -> Non
     [
         "from validation.judging.case import CONTAINERS",
         "from validation.verdict.glance import glance",
-        "from validation.measures.remoting.model_judge import explained",
+        "from validation.measures.remoting.model import explained",
         "from validation.measures.remoting import model_judge",
         "def f():\n    from validation.signing.statement import WORDS",
         "import validation.probes.cuda",

@@ -16,7 +16,7 @@ from validation.judging.documents import conflicts
 from validation.kinds import KINDS, job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_long_probe
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.measures.training.long_outcome import IMAGES
 from validation.measures.training.long_plan import UNASKED
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology

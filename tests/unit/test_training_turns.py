@@ -15,7 +15,7 @@ from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_short_probe, training_turns_probe
 from validation.measures.training.facts import TurnsFacts
-from validation.measures.training.turns_judge import knee_of
+from validation.measures.training.turns import knee_of
 from validation.measures.training.turns_plan import layouts
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.plan.suites import make_plan

@@ -11,14 +11,14 @@ from typing import Any
 
 from validation.kinds import KINDS
 from validation.measures.collectives.facts import CollectivesFacts
-from validation.measures.compute.rates_facts import ComputeFacts
+from validation.measures.compute.rates import ComputeFacts
 from validation.measures.gpu.copies_facts import GpuCopyFacts
-from validation.measures.gpu.health_facts import GpuHealthFacts
-from validation.measures.gpu.load_facts import GpuLoadFacts
-from validation.measures.gpu.tools_facts import GpuToolsFacts
-from validation.measures.rdma.ports_facts import RdmaPortsFacts
+from validation.measures.gpu.health import GpuHealthFacts
+from validation.measures.gpu.load import GpuLoadFacts
+from validation.measures.gpu.tools import GpuToolsFacts
+from validation.measures.rdma.ports import RdmaPortsFacts
 from validation.measures.training.facts import TrainingFacts, TurnsFacts
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.model import Measurement, Node
 from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments

@@ -7,7 +7,7 @@ from statistics import median
 
 from validation.analysis.mtbf import proved
 from validation.base.counting import number_of
-from validation.measures.compute.burn_in_facts import BurnDevice, BurnFacts
+from validation.measures.compute.burn_in import BurnDevice, BurnFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, duration, number, plural

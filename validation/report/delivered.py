@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from validation.measures.gpu.health_facts import GpuHealthFacts
+from validation.measures.gpu.health import GpuHealthFacts
 from validation.model import Node
 from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments

@@ -8,7 +8,7 @@ from math import ceil
 from markupsafe import Markup
 
 from validation.base.counting import number_of
-from validation.measures.rdma.ib_fabric_facts import IbFabricFacts, IbLink
+from validation.measures.rdma.ib_fabric import IbFabricFacts, IbLink
 from validation.model import Node, Port
 from validation.model.node_facts import NodeFacts
 from validation.report.documents import RunDocuments

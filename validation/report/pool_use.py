@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from validation.analysis import replay
-from validation.measures.pool.use_facts import GONE, PoolClass, PoolRequest, PoolUseFacts
+from validation.measures.pool.use import GONE, PoolClass, PoolRequest, PoolUseFacts
 from validation.model import Model
 from validation.report.documents import RunDocuments
 from validation.report.numbers import duration, number, plural

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from validation.analysis.remote_model import WITHIN
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.measures.remoting.explained import Explained, calls_of, explained
-from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.analysis.remote_model import JUDGED_FROM, WITHIN
 from validation.measures.remoting.explained import Explained, advice, explained
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.train import RemoteTrainFacts
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.remote_training import ratio_chart

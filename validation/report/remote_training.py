@@ -8,9 +8,9 @@ from statistics import median
 from markupsafe import Markup
 
 from validation.analysis.scaling import efficiency
-from validation.measures.remoting.infer_facts import InferFacts
-from validation.measures.remoting.move_facts import MoveFacts
-from validation.measures.remoting.train_facts import RemoteTrainFacts
+from validation.measures.remoting.infer import InferFacts
+from validation.measures.remoting.move import MoveFacts
+from validation.measures.remoting.train import RemoteTrainFacts
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure

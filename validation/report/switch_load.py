@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from validation.measures.fabric.switch_load_facts import SwitchLoadFacts, SwitchPort, SwitchSession
+from validation.measures.fabric.switch_load import SwitchLoadFacts, SwitchPort, SwitchSession
 from validation.measures.rdma.counters import pauses
 from validation.model import Measurement
 from validation.report.documents import RunDocuments

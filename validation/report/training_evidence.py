@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from statistics import median
 
-from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.gpu.watch import GpuWatch
 from validation.measures.training.facts import TrainingFacts
 from validation.model import Measurement
 from validation.report.burn_in import curves_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.measures.training.long_outcome import another, outcome
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments

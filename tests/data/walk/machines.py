@@ -39,7 +39,7 @@ from validation.execute.measure import utc_now
 from validation.execute.remote import Output
 from validation.measures.collectives.bounds import Layout, ceiling
 from validation.measures.compute import exact as compute_exact
-from validation.measures.gpu.load_facts import LoadGpu
+from validation.measures.gpu.load import LoadGpu
 from validation.measures.gpu.load_judge import branches
 from validation.measures.training import training_turns_probe
 from validation.model import Node

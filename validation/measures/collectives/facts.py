@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.gpu.watch import GpuWatch
 from validation.measures.training.facts import Carrier, RankDevices
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, Positive

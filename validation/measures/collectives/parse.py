@@ -16,7 +16,7 @@ from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect
 from validation.measures.collectives.collectives_probe import MARK
 from validation.measures.collectives.facts import CollectivesFacts
 from validation.measures.collectives.nccl_tests import PRINTED, table
-from validation.measures.gpu.watch_parse import checked
+from validation.measures.gpu.watch import checked
 from validation.measures.training.carriers import carriers
 from validation.measures.training.facts import RankDevice
 from validation.measures.training.nccl_log import nccl_path

@@ -10,7 +10,7 @@ from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.measures.collectives.bounds import nvlink
 from validation.measures.collectives.facts import CollectivesFacts, NcclPath
-from validation.measures.rdma.ports_facts import RdmaPortsFacts
+from validation.measures.rdma.ports import RdmaPortsFacts
 from validation.measures.rdma.ports_judge import BEFORE, port_of
 from validation.model import Endpoint, Judgement, Measurement, Node
 from validation.model.node_facts import NodeFacts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from validation.measures.compute.burn_in_kinds import OWN_S, asked
+from validation.measures.compute.burn_in import OWN_S, asked
 from validation.model import Endpoint, Measurement, Node, Param, Topology
 from validation.plan.request import Part, Request, Suite, on_one_host, pair_id
 

@@ -8,7 +8,7 @@ from validation.analysis.stats import Summary
 from validation.judging.case import Case, judgement
 from validation.judging.methods import method
 from validation.judging.values import bound_of
-from validation.measures.compute.rates_facts import ComputeDevice
+from validation.measures.compute.rates import ComputeDevice
 from validation.measures.compute.rates_judge import devices_of
 from validation.model import Judgement, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion

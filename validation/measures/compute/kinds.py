@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.kinds.record import Kind, OnEach, on_node
-from validation.measures.compute import rates_parse
+from validation.measures.compute import rates
 from validation.measures.compute.gpu_rates import shapes
 from validation.measures.training.training_short_probe import ENTER
 from validation.model import Job, Measurement, Node, Param, Topology
@@ -46,7 +46,7 @@ KINDS = (
         tool="torch of the training container, timed by CUDA events",
         more="explanation/measuring/gpu-compute.md",
         job=_job,
-        parse=rates_parse.parse,
+        parse=rates.parse,
         repeat_by="probe",
         on_each=OnEach(
             _params,

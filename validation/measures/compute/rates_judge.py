@@ -16,7 +16,7 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import bound_of
 from validation.measures.compute.gpu_rates import peak, seen
-from validation.measures.compute.rates_facts import NO_MEMORY, ComputeDevice, ComputeFacts, ComputeFigure
+from validation.measures.compute.rates import NO_MEMORY, ComputeDevice, ComputeFacts, ComputeFigure
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.probes.gpu_host import HELD_BYTES
 from validation.rules.criterion import Criterion

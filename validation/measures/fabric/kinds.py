@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from validation.kinds.record import Kind, port_of
-from validation.measures.fabric import switch_load_parse
+from validation.measures.fabric import switch_load
 from validation.model import Call, Endpoint, Job, Measurement, Seat, Topology
 
 
@@ -48,7 +48,7 @@ KINDS = (
         tool="ib_write_bw where all ports have RDMA, else iperf3",
         more="explanation/measuring/switches.md",
         job=_incast,
-        parse=switch_load_parse.parse,
+        parse=switch_load.parse,
         headline="incast_gbps",
         repeat_by="probe",
     ),
@@ -59,7 +59,7 @@ KINDS = (
         tool="ib_write_bw where all ports have RDMA, else iperf3",
         more="explanation/measuring/switches.md",
         job=_all_to_all,
-        parse=switch_load_parse.parse,
+        parse=switch_load.parse,
         headline="all_to_all_port_gbps",
         repeat_by="probe",
     ),

@@ -11,7 +11,7 @@ from validation.judging.methods import method
 from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.gpu.copies_judge import without_gpus
 from validation.measures.gpu.pairs import SAME
-from validation.measures.gpu.tools_facts import GpuTool, GpuToolsFacts, ToolCell
+from validation.measures.gpu.tools import GpuTool, GpuToolsFacts, ToolCell
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.rules.criterion import Criterion
 

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from validation.base.counting import be, number_of
-from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.gpu.watch import GpuWatch
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, Positive, once
 from validation.model.nvlink import NvGpu

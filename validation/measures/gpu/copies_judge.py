@@ -12,7 +12,7 @@ from validation.judging.methods import method
 from validation.judging.values import against
 from validation.measures.gpu.copies_facts import CopyGpu, GpuCopyFacts
 from validation.measures.gpu.kinds import gpus_of
-from validation.measures.gpu.watch_facts import SLOW_CLOCK
+from validation.measures.gpu.watch import SLOW_CLOCK
 from validation.model import Bound, Judgement, Subject
 from validation.rules.criterion import Criterion
 from validation.rules.gpus import memory_rate, on_c2c, part_of, pcie_rate

@@ -10,7 +10,7 @@ from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
 from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.gpu.gpu_copies_probe import SMALL_BYTES, sizes
-from validation.measures.gpu.watch_parse import watch_of
+from validation.measures.gpu.watch import watch_of
 from validation.model import Sample, Scalar
 from validation.probes import ProbeDoc
 

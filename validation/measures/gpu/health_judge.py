@@ -15,7 +15,7 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.times import moment
-from validation.measures.gpu.health_facts import GpuHealthFacts, GpuReading
+from validation.measures.gpu.health import GpuHealthFacts, GpuReading
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.rules.criterion import Criterion
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
-from validation.measures.gpu import copies_parse, load_parse, tools_parse
+from validation.measures.gpu import copies_parse, load, tools
 from validation.model import Job, Measurement, Node, Param, Topology
 
 MIB = 1 << 20
@@ -76,7 +76,7 @@ KINDS = (
         tool="the CUDA driver API through ctypes",
         more="explanation/measuring/gpu-copies.md",
         job=_job,
-        parse=load_parse.parse,
+        parse=load.parse,
         headline="gpu_all_h2d_gb_s",
         repeat_by="probe",
     ),
@@ -87,7 +87,7 @@ KINDS = (
         tool="nvbandwidth and p2pBandwidthLatencyTest, where installed",
         more="explanation/measuring/gpu-copies.md",
         job=_job,
-        parse=tools_parse.parse,
+        parse=tools.parse,
         repeat_by="probe",
         once=True,
     ),

@@ -11,7 +11,7 @@ from validation.judging.methods import method
 from validation.judging.values import against
 from validation.measures.gpu.copies_facts import CopyGpu
 from validation.measures.gpu.copies_judge import link_of, without_gpus
-from validation.measures.gpu.load_facts import AllAtOnce, GpuLoadFacts, LoadGpu, NodeCopy
+from validation.measures.gpu.load import AllAtOnce, GpuLoadFacts, LoadGpu, NodeCopy
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Subject
 from validation.rules.criterion import Criterion
 from validation.rules.gpus import on_c2c, part_of, pcie_rate

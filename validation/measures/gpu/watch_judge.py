@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
-from validation.measures.compute.burn_in_facts import BurnFacts
-from validation.measures.compute.rates_facts import ComputeFacts
+from validation.measures.compute.burn_in import BurnFacts
+from validation.measures.compute.rates import ComputeFacts
 from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.gpu.copies_judge import without_gpus
-from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.gpu.watch import GpuWatch
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
 from validation.rules.criterion import Criterion
 

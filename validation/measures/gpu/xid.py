@@ -8,7 +8,7 @@ from itertools import groupby
 from validation.base.counting import number_of, were
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
-from validation.measures.gpu.health_facts import GpuHealthFacts
+from validation.measures.gpu.health import GpuHealthFacts
 from validation.measures.gpu.health_judge import AFTER, first_readings
 from validation.measures.gpu.kernel_log import KernelLog, XidLine
 from validation.measures.gpu.xid_table import BURST_GAP_S, GRAVEST, SOURCE, Xid, meaning

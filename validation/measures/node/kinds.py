@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
-from validation.measures.gpu import container_parse, health_parse
-from validation.measures.node import facts_parse
-from validation.measures.rdma import ib_fabric_parse, ports_parse
+from validation.measures.gpu import container, health
+from validation.measures.node import facts as node_facts
+from validation.measures.rdma import ib_fabric
+from validation.measures.rdma import ports as rdma_ports
 from validation.model import Job, Measurement, Topology
 
 
@@ -30,7 +31,7 @@ KINDS = (
         tool="sysfs, procfs, package managers and the tools of each component",
         more="explanation/measuring/nodes.md",
         job=_facts,
-        parse=facts_parse.parse,
+        parse=node_facts.parse,
         repeat_by="probe",
         once=True,
     ),
@@ -41,7 +42,7 @@ KINDS = (
         tool="NVML; /dev/kmsg or the journal",
         more="explanation/measuring/nodes.md",
         job=_gpus,
-        parse=health_parse.parse,
+        parse=health.parse,
         repeat_by="probe",
         once=True,
     ),
@@ -52,7 +53,7 @@ KINDS = (
         tool="sysfs, configfs, dcb, ethtool and ibv_devinfo",
         more="explanation/measuring/nodes.md",
         job=_rdma,
-        parse=ports_parse.parse,
+        parse=rdma_ports.parse,
         repeat_by="probe",
         once=True,
     ),
@@ -64,7 +65,7 @@ KINDS = (
         tool="sminfo, ibnetdiscover and ibqueryerrors",
         more="explanation/measuring/nodes.md",
         job=_rdma,
-        parse=ib_fabric_parse.parse,
+        parse=ib_fabric.parse,
         repeat_by="probe",
         once=True,
     ),
@@ -75,7 +76,7 @@ KINDS = (
         tool="Docker, the NVIDIA container toolkit and systemctl",
         more="explanation/measuring/nodes.md",
         job=_gpus,
-        parse=container_parse.parse,
+        parse=container.parse,
         repeat_by="probe",
         once=True,
     ),

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.methods import method
-from validation.measures.rdma.ib_fabric_facts import IbFabricFacts, IbLink
-from validation.measures.rdma.ports_facts import RdmaPort
+from validation.measures.rdma.ib_fabric import IbFabricFacts, IbLink
+from validation.measures.rdma.ports import RdmaPort
 from validation.measures.rdma.ports_judge import BEFORE, port_of
 from validation.model import Bound, Endpoint, Judgement, ReasonCode, Result, VerdictName
 from validation.model.judgement import CLUSTER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.kinds.record import FIRST, Kind, Parser, addresses
-from validation.measures.rdma import first_light_parse, gpu_parse, perftest
+from validation.measures.rdma import first_light, gpu, perftest
 from validation.model import Call, Job, Measurement, Topology
 
 LIGHT = "rdma-first-light"
@@ -46,7 +46,7 @@ KINDS = (
         tool="ibv_rc_pingpong, and the packet counters of both devices",
         more=PAGE,
         job=_both_ends,
-        parse=first_light_parse.first_light,
+        parse=first_light.first_light,
         headline=FIRST,
         bearable=("mtu",),  # a wrong MTU slows RDMA down and stops nothing
         both_ends=True,
@@ -69,14 +69,14 @@ KINDS = (
     _kind(
         "rdma-gpu",
         "RDMA between GPUs' memory",
-        gpu_parse.parse,
+        gpu.parse,
         "Measures RDMA bandwidth between the memory of GPUs of two servers.",
         "ib_write_bw with CUDA (perftest)",
     ),
     _kind(
         "rdma-ucx",
         "RDMA by UCX",
-        first_light_parse.ucx,
+        first_light.ucx,
         "Measures UCX over verbs from one port to another. No criterion judges it.",
         "ucx_perftest",
     ),

@@ -14,7 +14,7 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.methods import method
 from validation.measures.rdma import counters
-from validation.measures.rdma.ports_facts import Memlock, Policy, RdmaPort, RdmaPortsFacts
+from validation.measures.rdma.ports import Memlock, Policy, RdmaPort, RdmaPortsFacts
 from validation.model import Bound, Endpoint, Judgement, Measurement, Node, Port, ReasonCode, Subject, VerdictName
 from validation.rules.criterion import Criterion
 

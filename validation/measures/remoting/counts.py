@@ -15,10 +15,10 @@ from validation.judging.methods import method
 from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.measures.remoting.facts import CopyFacts, IsolationFacts
-from validation.measures.remoting.neighbours_facts import NeighbourFacts, NoRebootFacts
+from validation.measures.remoting.neighbours import NeighbourFacts, NoRebootFacts
 from validation.measures.remoting.remoting_unchanged_probe import WAYS
-from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
-from validation.measures.remoting.unchanged_facts import UnchangedFacts
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
+from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.rules.criterion import Criterion
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from validation.analysis.remote_model import WITHIN, Calls, Gain, Prediction, Step, costs, gains, predict
-from validation.measures.remoting.train_facts import CallCosts, RemoteTrainFacts, TrainRun, Way
+from validation.measures.remoting.train import CallCosts, RemoteTrainFacts, TrainRun, Way
 
 KINDS = ("synchronisation", "launches", "to_device", "from_device")
 

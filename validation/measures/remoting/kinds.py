@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
-from validation.measures.pool import use_parse, utilisation
-from validation.measures.remoting import (
-    infer_parse,
-    move_parse,
-    neighbours_parse,
-    shares_parse,
-    train_parse,
-    unchanged_parse,
-    worlds_parse,
-)
+from validation.measures.pool import use, utilisation
+from validation.measures.remoting import infer, move, neighbours, shares, train, unchanged, worlds
 from validation.measures.remoting import parse as remoting_parse
-from validation.measures.remoting.train_facts import MadeLink
+from validation.measures.remoting.train import MadeLink
 from validation.model import Job, Measurement, Topology
 
 
@@ -79,7 +71,7 @@ KINDS = (
         tool="`elastic-ai-train` in one lease",
         more="explanation/measuring/remoting.md",
         job=_training,
-        parse=train_parse.parse,
+        parse=train.parse,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -90,7 +82,7 @@ KINDS = (
         tool="`elastic-ai-train` in one lease for each tenant",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=shares_parse.parse,
+        parse=shares.parse,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -101,7 +93,7 @@ KINDS = (
         tool="`elastic-ai-train` with forward passes only",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=infer_parse.parse,
+        parse=infer.parse,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -112,7 +104,7 @@ KINDS = (
         tool="`elastic-ai-train` and a program with a planted fault",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=neighbours_parse.neighbours,
+        parse=neighbours.neighbours,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -123,7 +115,7 @@ KINDS = (
         tool="`toolkit lease` on a client, and the kernels' boot ids",
         more="explanation/measuring/remoting.md",
         job=_job,
-        parse=neighbours_parse.noreboot,
+        parse=neighbours.noreboot,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -134,7 +126,7 @@ KINDS = (
         tool="`elastic-ai-train`, natively and through the engine",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=worlds_parse.layout,
+        parse=worlds.layout,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -145,7 +137,7 @@ KINDS = (
         tool="`elastic-ai-train` from one client",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=worlds_parse.scale,
+        parse=worlds.scale,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -157,7 +149,7 @@ KINDS = (
         tool="`toolkit run`, and facts of the client before and after",
         more="explanation/measuring/remoting.md",
         job=_job,
-        parse=unchanged_parse.parse,
+        parse=unchanged.parse,
         repeat_by="probe",
         by_daemon=True,
     ),
@@ -168,7 +160,7 @@ KINDS = (
         tool="`toolkit run` by two classes of users",
         more="explanation/measuring/remoting.md",
         job=_copies,
-        parse=move_parse.parse,
+        parse=move.parse,
         repeat_by="probe",
         once=True,
         by_daemon=True,
@@ -191,7 +183,7 @@ KINDS = (
         tool="Slurm's accounting (sacct)",
         more="explanation/measuring/remoting.md",
         job=_job,
-        parse=use_parse.pool_use,
+        parse=use.pool_use,
         repeat_by="probe",
         once=True,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.measures.remoting.train_facts import MadeLink
+from validation.measures.remoting.train import MadeLink
 from validation.model import Found, Measurement, Param
 from validation.plan.request import Part, Request
 

@@ -20,8 +20,7 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names
-from validation.measures.remoting.train_facts import MadeLink, RemoteTrainFacts
-from validation.measures.remoting.train_parse import metric_of
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, metric_of
 from validation.model import Judgement, Measurement, Subject
 from validation.rules.criterion import Criterion
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from validation.kinds.record import FIRST, Kind, names, network
 from validation.measures.training import parse as training_parse
-from validation.measures.training import tf_cnn_benchmarks, turns_parse
+from validation.measures.training import tf_cnn_benchmarks, turns
 from validation.model import Call, Found, Job, Measurement, Topology
 
 ASKED = ("model", "precision", "device", "framework", "data")
@@ -96,7 +96,7 @@ KINDS = (
         tool="the programs of the short training",
         more="explanation/measuring/training.md",
         job=job,
-        parse=turns_parse.parse,
+        parse=turns.parse,
         headline=FIRST,
         by_daemon=True,
     ),

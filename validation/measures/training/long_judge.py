@@ -10,7 +10,7 @@ from validation.analysis.stats import Summary
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import subject_of
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.measures.training.long_outcome import another, outcome
 from validation.model import Bound, Judgement, Measurement
 from validation.probes.train_networks import NETWORKS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind
 from validation.measures.training import kinds as short
-from validation.measures.training import long_parse
+from validation.measures.training import long
 from validation.model import Call, Job, Measurement, Topology
 
 OWN = ("data", "checkpoints", "epochs", "seed", "checkpoint_steps")
@@ -26,7 +26,7 @@ KINDS = (
         tool="the programs of the short training",
         more="explanation/measuring/training.md",
         job=_job,
-        parse=long_parse.parse,
+        parse=long.parse,
         headline="images_per_s",
         by_daemon=True,
         once=True,

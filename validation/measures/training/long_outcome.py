@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.base.counting import number_of
-from validation.measures.training.long_facts import LongTrainingFacts
+from validation.measures.training.long import LongTrainingFacts
 from validation.probes.train_networks import NETWORKS
 from validation.rules.reference import Reference, packaged
 

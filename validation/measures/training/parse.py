@@ -10,7 +10,7 @@ from typing import Any
 
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, expect, json_object, number, real, short
-from validation.measures.gpu.watch_parse import checked
+from validation.measures.gpu.watch import checked
 from validation.measures.training import trace as training_trace
 from validation.measures.training.carriers import carriers
 from validation.measures.training.facts import RankDevice, TrainingFacts

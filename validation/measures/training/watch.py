@@ -7,7 +7,7 @@ from validation.judging.methods import method
 from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.measures.gpu.copies_judge import without_gpus
-from validation.measures.gpu.watch_facts import GpuWatch
+from validation.measures.gpu.watch import GpuWatch
 from validation.measures.gpu.watch_judge import Watched, judge_watched
 from validation.measures.training.facts import TrainingFacts
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
