@@ -45,12 +45,26 @@ def judges(module: str) -> bool:
     return any(_is(other, JUDGES) for _, other in imported(file.read_text(encoding="utf-8")))
 
 
+def _form(module: str) -> bool:
+    """Whether that is a class in a file of a measurement: a form of facts, which says what was found."""
+    home, _, name = module.rpartition(".")
+    file = _file(home) if _is(home, ("validation.measures",)) else None
+    tree = ast.parse(file.read_text(encoding="utf-8")) if file is not None else ast.Module([], [])
+    return any(isinstance(node, ast.ClassDef) and node.name == name for node in tree.body)
+
+
 def refused(source: str) -> list[str]:
-    """What a module of the report imports and may not."""
+    """What a module of the report imports and may not. Of a measurement that judges, forms of facts are all it may."""
+    taken = [(line, module) for line, module in imported(source) if not _form(module)]
+    forms = {module.rpartition(".")[0] for _, module in imported(source) if _form(module)}
+    names = {module.rpartition(".")[0] for _, module in taken}
     return [
         f"{line}: {module}"
-        for line, module in imported(source)
-        if judges(module) or _is(module, OTHERS) or module.endswith("_probe")
+        for line, module in taken
+        if (judges(module) and (module not in forms or module in names))
+        or (judges(module.rpartition(".")[0]) and _is(module, ("validation.measures",)))
+        or _is(module, OTHERS)
+        or module.endswith("_probe")
     ]
 
 
@@ -67,7 +81,9 @@ def test_the_report_imports_nothing_that_judges_signs_or_runs_on_a_node() -> Non
         "from validation.judging.case import CONTAINERS",
         "from validation.verdict.glance import glance",
         "from validation.measures.remoting.model import explained",
-        "from validation.measures.remoting import model_judge",
+        "from validation.measures.remoting import model",
+        "from validation.measures.remoting.move import judge_remote_move",
+        "from validation.measures.remoting.move import MoveFacts, judge_remote_move",
         "def f():\n    from validation.signing.statement import WORDS",
         "import validation.probes.cuda",
         "from validation.measures.training.training_short_probe import REPORT",
@@ -82,6 +98,7 @@ def test_it_is_refused(code: str) -> None:
     [
         "from validation.measures.remoting.explained import explained",
         "from validation.measures.training.facts import TrainingFacts",
+        "from validation.measures.remoting.move import MoveFacts",
         "from validation.rules.conformance import conformance",
         "from validation.analysis.denial import last_results",
     ],
