@@ -9,7 +9,7 @@ NAMES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm"
 
 
 def libraries(version: str) -> dict[str, Any]:
-    """Its libraries, as validation.facts.DriverLibraries."""
+    """Its libraries, as DriverLibraries of validation.model.driver."""
     files = [{"path": f"{FOLDER}/{name}.so.{version}", "bytes": 1 << 20, "version": version} for name in NAMES]
     loaded = [
         {"name": f"{name}.so.1", "path": f"{FOLDER}/{name}.so.{version}", "version": version} for name in NAMES[:3]

@@ -94,7 +94,7 @@ class Failure(Model):
 class Result(Model):
     """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
     every run of a site. The k-th line of a measurement is its `attempt` k: what could not decide is taken again, and
-    all lines stay. `facts` hold what is no sample (validation/facts/), `denied` what its nodes, and in a lab their
+    all lines stay. `facts` hold what is no sample (model/facts.py), `denied` what its nodes, and in a lab their
     host, were denied meanwhile.
     """
 

@@ -25,7 +25,7 @@ def judge_library_env(case: Case, criterion: Criterion) -> list[Judgement]:
             metric="library_env",
             unit="",
             equal="nothing pinned that NCCL and UCX choose themselves",
-            derivation=(f"validation/measures/node/ncclenv_table.py: each setting with its reason ({GUIDE})",),
+            derivation=(f"this toolkit's table of settings, each with its reason ({GUIDE})",),
             source=criterion.source,
         )
         text = "; ".join(map(str, facts.library_env.settings if facts.library_env else ())) or None
