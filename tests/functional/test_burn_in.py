@@ -28,10 +28,10 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_copies_probe
 from validation.measures.compute.burn_in import BurnFacts
+from validation.measures.compute.burn_in_figures import burn_figures
 from validation.plan.suites import PlanError
 from validation.probes import torch_burn, torch_compute
 from validation.probes.supervise import descendants
-from validation.report.burn_in import burn_figures
 from validation.report.documents import read_run
 
 compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.report_fixture import make_run
+from validation.measures.collectives.collectives_figures import collective_figures
 from validation.report import write_html
-from validation.report.collectives import collective_figures
 from validation.report.documents import RunDocuments, read_run
 from validation.report.summary import verdict_of
 from validation.report.svg.drawing import Figure

@@ -21,11 +21,11 @@ from tests.support.truth import SHAPES, Walked, accused, faults, judged, site
 from tests.support.warm import COMMAND_PATH, REPO, command
 from toolkit.lab.faults import FAULTS
 from toolkit.lab.gpufaults import GPU_FAULTS
+from validation.measures.fabric.pairs_figures import suspects
 from validation.model import Subject, Topology, VerdictDoc
 from validation.model.load import load_json
 from validation.report.agreement import contradictions
 from validation.report.documents import read_run
-from validation.report.fabric import suspects
 from validation.report.front_lines import worst_link
 from validation.rules.fabric import fabric_names, load_fabric
 

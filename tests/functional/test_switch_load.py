@@ -20,11 +20,11 @@ from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.fabric import switch_load_probe
 from validation.measures.fabric.serve_probe import listens
+from validation.measures.fabric.switch_load_figures import switch_figures
 from validation.measures.rdma import rdma_perftest_probe
 from validation.model import Judgement, Measurement, Plan, Port, Result, Topology
 from validation.model.load import read_results
 from validation.probes import asked, rdma
-from validation.report.switch_load import switch_figures
 
 KINDS = ("incast", "all-to-all")
 iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="no iperf3 here")

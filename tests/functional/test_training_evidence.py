@@ -19,12 +19,12 @@ from tests.support.tool_texts import training, watched
 from toolkit.cli import cli
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
+from validation.measures.training.evidence_figures import evidence_figures
 from validation.measures.training.facts import TrainingFacts
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Topology
 from validation.plan.suites import make_plan
 from validation.probes.train_trace import line_of
 from validation.report.documents import read_run
-from validation.report.training_evidence import evidence_figures
 from validation.rules.fabric import load_fabric
 
 pytestmark = pytest.mark.engines

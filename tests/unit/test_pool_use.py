@@ -21,13 +21,13 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.pool import pool_use_probe
 from validation.measures.pool.use import PoolUseFacts, _first_host
+from validation.measures.pool.use_figures import pool_use_figures
+from validation.measures.pool.use_rows_figures import pool_use as use_of
 from validation.model import Sample
 from validation.probes import ProbeDoc
 from validation.probes.tool import now
 from validation.report.documents import RunDocuments, read_run
 from validation.report.json_report import report_json
-from validation.report.pool_use import pool_use as use_of
-from validation.report.pool_use_figures import pool_use_figures
 from validation.report.render import render
 
 NODES = """\

@@ -359,8 +359,8 @@ def test_progress_names_the_run_and_its_figure() -> None:
 
 
 def matrices_of(topology: Topology, plan: Plan, verdict: VerdictDoc | None) -> dict[str, Any]:
+    from validation.measures.fabric.pairs_figures import matrices
     from validation.report.documents import RunDocuments
-    from validation.report.fabric import matrices
 
     latest = {m.id: healthy(m) for m in plan.measurements}
     documents: Any = type("Documents", (RunDocuments,), {"__init__": lambda self: None, "latest": latest})()

@@ -13,13 +13,13 @@ from tests.unit.test_here import one, plan_of_one
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_here, remoting_link_probe
+from validation.measures.remoting.links_figures import links_figures
 from validation.measures.remoting.train import MadeLink
 from validation.model import Measurement, Plan, Result, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
 from validation.probes.__main__ import parse as command_line
 from validation.probes.shaped_link import Link, shape
 from validation.report.documents import RunDocuments
-from validation.report.remote_links import links_figures
 from validation.rules.fabric import no_fabric
 from validation.verdict.judge import judge
 

@@ -27,15 +27,18 @@ from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
 from tests.support.trees import SERVERS
 from tests.unit.test_trees import read as read_tree
+from validation.measures.fabric import pairs_figures
+from validation.measures.pool.utilisation_figures import utilisation_figure
 from validation.measures.rdma.ib_fabric import IbFabricFacts, IbLink, IbPort, IbRate
+from validation.measures.rdma.sizes_figures import size_figure
+from validation.measures.remoting.section_figures import remoting_figures
+from validation.measures.training.jobs_figures import Training, training
+from validation.measures.training.training_figures import training_figures
 from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
-from validation.report import fabric
-from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments, read_run
 from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.figures import figures_context
 from validation.report.numbers import size_words
-from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.summary import verdict_of
 from validation.report.svg.colour import sequential
@@ -43,9 +46,6 @@ from validation.report.svg.drawing import Figure
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
 from validation.report.svg.plots import Span, interval_chart, ticks
 from validation.report.topology_drawing import node_figures
-from validation.report.training import Training, training
-from validation.report.training_figures import training_figures
-from validation.report.utilisation import utilisation_figure
 from validation.run.catalogue import load_criteria
 
 CROSS = 'stroke="#b3261e" stroke-width="3" fill="none"'
@@ -279,7 +279,7 @@ def test_cell_that_pairs_share_shows_the_worst_of_them() -> None:
 
 
 def test_heat_map_of_a_thousand_ports_has_a_line_for_each_port(bare: RunDocuments) -> None:
-    matrix = fabric.matrices(crowd(bare, 1000))[0]
+    matrix = pairs_figures.matrices(crowd(bare, 1000))[0]
     assert len(matrix.table.rows) == 1004
     assert not matrix.table.in_figure
     first = dict(zip(matrix.table.head, matrix.table.rows[0], strict=True))
@@ -289,7 +289,7 @@ def test_heat_map_of_a_thousand_ports_has_a_line_for_each_port(bare: RunDocument
 
 
 def test_table_behind_a_heat_map_has_every_pair(everything: RunDocuments) -> None:
-    matrix = fabric.matrices(everything)[0]
+    matrix = pairs_figures.matrices(everything)[0]
     assert [row[0] for row in matrix.table.rows] == ["head/fab0", "client1/fab0", "gpu1/fab0", "gpu2/fab0"]
     words = [cell for row in matrix.table.rows for cell in row[1:]]
     assert sum(w.endswith("(bound missed)") for w in words) == 6

@@ -10,10 +10,10 @@ from tests.support.figures_case import added as with_more
 from tests.support.figures_case import cells, measurement, result, rich
 from tests.support.remote_train_documents import INFER, TRAIN, infer_result, train_result
 from tests.support.report_fixture import make_run
+from validation.measures.remoting.section_figures import remoting_figures
 from validation.model import Measurement, Result
 from validation.report.documents import RunDocuments, read_run
 from validation.report.numbers import number
-from validation.report.remoting import remoting_figures
 from validation.report.summary import verdict_of
 from validation.report.svg.drawing import Figure
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from tests.support.healthy_nodes import gpu_copies
 from tests.support.report_fixture import make_run
 from tests.support.site import hardware, plan_of
+from validation.measures.collectives.collectives_figures import collective_figures
 from validation.measures.collectives.facts import CollectivesFacts
 from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.copies_figures import _sizes
+from validation.measures.rdma.sizes_figures import _run
 from validation.model import Bom
-from validation.report.collectives import collective_figures
-from validation.report.curves import _run
 from validation.report.documents import read_run
-from validation.report.gpus import _sizes
 from validation.report.summary import verdict_of
 
 BOM = Bom(gpu_count=2, gpu_model="V100", model="PowerEdge C4140", fabric_port_count=1, nic_model="x")

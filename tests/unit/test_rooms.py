@@ -52,7 +52,9 @@ def _wanted(node: ast.AST, name: str, path: Path) -> Iterable[str]:
 
 
 def room(module: str) -> str:
-    """The folder below validation/ that a module stands in; "" for the package itself."""
+    """The folder below validation/ that a module stands in; "" for the package itself. What draws is the report's."""
+    if module.startswith("validation.measures.") and module.endswith("_figures"):
+        return "report"
     return module.split(".")[1] if "." in module else ""
 
 

@@ -13,11 +13,11 @@ from tests.support.figures_case import added
 from tests.support.report_fixture import make_run
 from tests.support.site import CRITERIA, hardware, result
 from tests.support.turns_documents import healthy_turns
+from validation.measures.training.scale_out_figures import ScaleOut, scale_out
 from validation.model import Bom, Measurement, Result
 from validation.plan.suites import make_plan
 from validation.report.documents import RunDocuments, read_run
 from validation.report.render import fill, view
-from validation.report.scale_out import ScaleOut, scale_out
 from validation.report.summary import verdict_of
 from validation.rules.fabric import load_fabric
 

@@ -17,13 +17,13 @@ from validation.kinds import KINDS, job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_long_probe
 from validation.measures.training.long import LongTrainingFacts
+from validation.measures.training.long_figures import long_figure
 from validation.measures.training.long_outcome import IMAGES
 from validation.measures.training.long_plan import UNASKED
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
 from validation.plan.suites import PlanError, make_plan
 from validation.probes.asked import make
 from validation.report.documents import RunDocuments
-from validation.report.training_long import long_figure
 from validation.rules.fabric import load_fabric
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/training-long.json").read_text())

@@ -25,6 +25,8 @@ from validation.measures.training import (
     training_turns_probe,
 )
 from validation.measures.training.facts import TrainingFacts, TurnsFacts
+from validation.measures.training.jobs_figures import training
+from validation.measures.training.turns_figures import turns_figures
 from validation.model import Measurement, Result, VerdictDoc
 from validation.probes.asked import make
 from validation.probes.collectives_rank import launched
@@ -32,8 +34,6 @@ from validation.probes.train_parts import MARK
 from validation.probes.train_world import launcher
 from validation.report.documents import read_run
 from validation.report.summary import verdict_of
-from validation.report.training import training
-from validation.report.training_turns import turns_figures
 from validation.rules.fabric import load_fabric
 from validation.verdict.judge import judge
 

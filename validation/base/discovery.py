@@ -5,30 +5,37 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import TypeVar
 
 MEASURES = "validation.measures"
 NODE_SIDE = "_probe"
 """End of the names of modules that run on nodes, in whatever Python is there: nobody else needs them imported."""
+FIGURES = "_figures"
+"""End of the names of modules that draw for the report, which alone has them imported."""
 T = TypeVar("T")
 _LOCK = threading.RLock()
 _found: dict[str, tuple[ModuleType, ...]] = {}
 
 
 def modules(package: str = MEASURES) -> tuple[ModuleType, ...]:
-    """All modules below a package, but those that run on nodes, in the order of their names."""
+    """All modules below a package, but those that run on nodes or draw, in the order of their names."""
+    return _modules(package, lambda name: not name.endswith((NODE_SIDE, FIGURES)))
+
+
+def figures() -> tuple[ModuleType, ...]:
+    """All modules of the measurements that draw, in the order of their names."""
+    return _modules(f"{MEASURES} {FIGURES}", lambda name: name.endswith(FIGURES))
+
+
+def _modules(what: str, wanted: Callable[[str], bool]) -> tuple[ModuleType, ...]:
     with _LOCK:
-        if package not in _found:
-            top = importlib.import_module(package)
-            names = sorted(
-                module.name
-                for module in pkgutil.walk_packages(top.__path__, f"{package}.")
-                if not module.name.endswith(NODE_SIDE)
-            )
-            _found[package] = tuple(importlib.import_module(name) for name in names)
-        return _found[package]
+        if what not in _found:
+            package = importlib.import_module(what.split(" ")[0])
+            every = sorted(module.name for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."))
+            _found[what] = tuple(importlib.import_module(name) for name in every if wanted(name))
+        return _found[what]
 
 
 class Discovered(Mapping[str, T]):

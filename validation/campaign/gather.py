@@ -13,6 +13,7 @@ from validation.campaign.model import Campaign, CampaignRun, Cell, NotTogether, 
 from validation.campaign.published import published
 from validation.campaign.sections import PARTS, RATE, Part
 from validation.kinds.record import names
+from validation.measures.training.jobs_figures import Training, TrainingRow, training
 from validation.model import CriterionVerdict, Judgement, Measurement, VerdictDoc, VerdictName
 from validation.probes.train_networks import SMALL
 from validation.report.claims import conformance_of
@@ -20,7 +21,6 @@ from validation.report.criteria import bound_lines, worst
 from validation.report.documents import RunDocuments, read_run
 from validation.report.numbers import number, plural
 from validation.report.summary import verdict_of
-from validation.report.training import Training, TrainingRow, training
 from validation.rules.conformance import Conformance
 
 OWN_NETWORK = "small network of the short test"

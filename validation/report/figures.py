@@ -5,28 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.measures.fabric import pairs_figures
+from validation.measures.rdma.sizes_figures import size_figure
+from validation.measures.training.jobs_figures import Training, training
+from validation.measures.training.scale_out_figures import scale_out
 from validation.model import VerdictDoc
-from validation.report import fabric
-from validation.report.burn_in import burn_figures
-from validation.report.collectives import collective_figures
-from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
+from validation.report.drawn import figures_of
 from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.front_lines import worst_link
-from validation.report.gpus import gpu_figures
-from validation.report.pool_use_figures import pool_use_figures
-from validation.report.remoting import remoting_figures
-from validation.report.scale_out import scale_out
 from validation.report.script import script
 from validation.report.svg.drawing import Figure
-from validation.report.switch_load import switch_figures
 from validation.report.topology_drawing import node_figures
-from validation.report.training import Training, training
-from validation.report.training_evidence import evidence_figures
-from validation.report.training_figures import training_figures
-from validation.report.training_turns import turns_figures
 from validation.report.unplanned import unplanned
-from validation.report.utilisation import utilisation_figure
 
 _FRONT_MATRICES = {False: ("tr.tcpbw", "tr.netlat"), True: ("tr.rdmabw", "tr.rdmalat")}
 """Heat maps that stand before the annexes, by whether the fabric has RDMA: bandwidth and latency."""
@@ -41,7 +32,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
     jobs = training(documents)
     links = link_figure(documents)
     text, source = script()
-    matrices = fabric.matrices(documents)
+    matrices = pairs_figures.matrices(documents)
     nodes = node_figures(documents)
     asked = _FRONT_MATRICES[documents.fabric.needs_rdma]
     before = tuple(
@@ -58,19 +49,14 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "front_matrices": before,
         "annex_matrices": tuple(one for one in matrices if one not in before),
         "size_figure": size_figure(documents),
-        "switch_figures": switch_figures(documents),
-        "gpu_figures": (*gpu_figures(documents), *burn_figures(documents)),
+        "switch_figures": figures_of("switch", documents, verdict),
+        "gpu_figures": figures_of("gpu", documents, verdict),
         "training": jobs,
-        "training_figures": (
-            *training_figures(documents, jobs, verdict),
-            *evidence_figures(documents),
-            *turns_figures(documents, verdict),
-            *collective_figures(documents, verdict),
-        ),
+        "training_figures": figures_of("training", documents, verdict),
         "scale_out": scale_out(documents, verdict),
-        "remoting_figures": remoting_figures(documents, verdict),
-        "operation_figures": (utilisation_figure(documents),),
-        "pool_figures": pool_use_figures(documents),
+        "remoting_figures": figures_of("remoting", documents, verdict),
+        "operation_figures": figures_of("operation", documents, verdict),
+        "pool_figures": figures_of("pool", documents, verdict),
         "script": text,
         "script_source": source,
     }

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 from pydantic_core import to_json
 
+from validation.measures.pool.use_rows_figures import PoolUse, pool_use
 from validation.model import (
     AgreedProfile,
     Bom,
@@ -44,7 +45,6 @@ from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
 from validation.report.named_findings import Finding, named
-from validation.report.pool_use import PoolUse, pool_use
 from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.summary_page import sentences

@@ -10,13 +10,14 @@ from markupsafe import Markup
 from validation.base.counting import number_of
 from validation.kinds.record import names
 from validation.measures.remoting.facts import CopyFacts, FractionFacts
+from validation.measures.remoting.links_figures import links_figures
+from validation.measures.remoting.model_figures import model_figure
+from validation.measures.remoting.training_figures import answers_figure, move_figure, training_figure
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
-from validation.report.remote_links import links_figures
-from validation.report.remote_model import model_figure
-from validation.report.remote_training import answers_figure, move_figure, training_figure
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
@@ -241,3 +242,6 @@ def _ratios(
     )
     hollow = " Hollow diamonds: published figures of other systems, for reference." if published else ""
     return Figure(id_, f"{words}, with 95 % intervals and the bound.{hollow}", svg, table, None, (criterion.id,))
+
+
+FIGURES = (Drawn("remoting", 10, remoting_figures),)

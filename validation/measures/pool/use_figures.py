@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from validation.measures.pool.use_rows_figures import PoolUse, Replayed, pool_use
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, duration, moment, number, percent, plural
-from validation.report.pool_use import PoolUse, Replayed, pool_use
 from validation.report.svg.bars import Bar, Piece, stacked_bars
 from validation.report.svg.drawing import DataTable, Figure
 
@@ -185,3 +186,6 @@ def _replayed(one: Replayed) -> Figure:
 
 
 _SHORT = {"pool": "pool", "divided": "divided", "silos": "divided, same waits", "smaller": "pool, same waits"}
+
+
+FIGURES = (Drawn("pool", 10, lambda documents, verdict: pool_use_figures(documents)),)

@@ -8,6 +8,7 @@ from validation.measures.fabric.switch_load import SwitchLoadFacts, SwitchPort, 
 from validation.measures.rdma.counters import pauses
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
 
@@ -61,3 +62,6 @@ def _ends(slowest: SwitchSession, fastest: SwitchSession) -> tuple[str, str]:
 
 def _told(port: SwitchPort) -> str:
     return ", ".join(map(str, pauses(port.before, port.after))) or "none counted"
+
+
+FIGURES = (Drawn("switch", 10, lambda documents, verdict: switch_figures(documents)),)

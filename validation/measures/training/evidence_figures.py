@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from statistics import median
 
+from validation.measures.compute.burn_in_figures import curves_of
 from validation.measures.gpu.watch import GpuWatch
 from validation.measures.training.facts import TrainingFacts
+from validation.measures.training.jobs_figures import KIND, title
 from validation.model import Measurement
-from validation.report.burn_in import curves_of
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, ends, line_chart
-from validation.report.training import KIND, title
 from validation.rules.reference import Reference
 
 _QUANTITIES = (("use", "GPU utilisation, %", 1), ("power", "Power, W", 3), ("clock", "Clock, MHz", 4))
@@ -103,3 +104,6 @@ def _watches(jobs: list[_Job]) -> list[Figure]:
         svg = line_chart(f"training-{key}-chart", name, spread, x, y, curves_of(curves))
         figures.append(Figure(f"training-{key}", f"{name}, of {_words(m)}. {spread}", svg, None, None, ("tn.clocks",)))
     return figures
+
+
+FIGURES = (Drawn("training", 20, lambda documents, verdict: evidence_figures(documents)),)

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from validation.analysis.scaling import average_rate, efficiency
 from validation.kinds.trained import NO_MPIRUN, words_of
 from validation.measures.training.facts import Cores, Layout, TrainingFacts, TurnsFacts
+from validation.measures.training.jobs_figures import KIND as SHORT
+from validation.measures.training.jobs_figures import title
 from validation.model import Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
-from validation.report.training import KIND as SHORT
-from validation.report.training import title
 
 KIND = "training-turns"
 Jobs = Sequence[tuple[Measurement, TurnsFacts]]
@@ -156,3 +157,6 @@ def _ranks(documents: RunDocuments) -> Figure:
         return Figure("ranks", caption, empty="Not measured: no job reports the time of each of several ranks.")
     head = ("Job", "Slowest rank", "ms of a step", "Over the median")
     return Figure("ranks", caption, None, DataTable(caption, head, tuple(rows)), None, ("tn.short",))
+
+
+FIGURES = (Drawn("training", 30, turns_figures),)

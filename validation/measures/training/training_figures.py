@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from validation.kinds.trained import title_of
+from validation.measures.training.jobs_figures import KIND, METRIC, Training, TrainingRow, title, training
+from validation.measures.training.long_figures import long_figure
 from validation.model import VerdictDoc
 from validation.report import published
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
-from validation.report.training import KIND, METRIC, Training, TrainingRow, title
-from validation.report.training_long import long_figure
 from validation.report.unplanned import unplanned, why_unplanned
 from validation.rules.reference import Claim, Reference
 
@@ -190,3 +191,6 @@ def _learning(documents: RunDocuments) -> Figure:
         None,
         ("tn.short",),
     )
+
+
+FIGURES = (Drawn("training", 10, lambda documents, verdict: training_figures(documents, training(documents), verdict)),)

@@ -10,6 +10,7 @@ from validation.base.counting import number_of
 from validation.measures.compute.burn_in import BurnDevice, BurnFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, duration, number, plural
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, ends, line_chart
@@ -128,3 +129,6 @@ def curves_of(curves: dict[str, tuple[tuple[float, float], ...]]) -> list[Series
             f"median of {number_of(len(curves), 'GPU')}, shaded to the least and the most", middle, band, markers=False
         )
     ]
+
+
+FIGURES = (Drawn("gpu", 20, lambda documents, verdict: burn_figures(documents)),)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from validation.analysis.remote_model import JUDGED_FROM, WITHIN
 from validation.measures.remoting.explained import Explained, advice, explained
 from validation.measures.remoting.train import RemoteTrainFacts
+from validation.measures.remoting.training_figures import ratio_chart
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
-from validation.report.remote_training import ratio_chart
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Series
 from validation.report.unplanned import unplanned

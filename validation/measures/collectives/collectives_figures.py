@@ -8,6 +8,7 @@ from statistics import median
 from validation.measures.collectives.facts import CollectivesFacts
 from validation.model import Bound, VerdictDoc
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import number, plural, quantity, size_words
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
@@ -103,3 +104,6 @@ def _series(op: str, sizes: dict[int, list[tuple[float, float]]]) -> Series:
     several = any(len(each) > 1 for each in sizes.values())
     band = tuple((float(size), min(each)[0], max(each)[0]) for size, each in sorted(sizes.items())) if several else ()
     return Series(op.replace("_", "-"), middle, band)
+
+
+FIGURES = (Drawn("training", 40, collective_figures),)

@@ -9,6 +9,7 @@ from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.remoting.facts import CopyFacts
 from validation.model import Endpoint, Measurement
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number, plural, quantity
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
@@ -207,3 +208,6 @@ def _sizes(found: Sequence[_Found]) -> Figure:
     table = DataTable(f"Bandwidth by size in GB/s: median over all GPUs {of}.", head, tuple(rows))
     caption = "Bandwidth of copies by their size: from 1 MiB on by the GPU's own events, below that by the clock."
     return Figure("gpu-sizes", caption, None, table, None, ("tr.h2d", "tr.hbm"))
+
+
+FIGURES = (Drawn("gpu", 10, lambda documents, verdict: gpu_figures(documents)),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from validation.report.documents import RunDocuments
+from validation.report.drawn import Drawn
 from validation.report.numbers import duration, number
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
@@ -83,3 +84,6 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
         None,
         ("op.util", "op.leased"),
     )
+
+
+FIGURES = (Drawn("operation", 10, lambda documents, verdict: (utilisation_figure(documents),)),)
