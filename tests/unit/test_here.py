@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.driver import whole
+from tests.support.recordings import RECORDINGS
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from toolkit.here import Driver, file_trouble, find_torch, gpu_trouble, node_name, said, topology_here
-from validation.model import Found, Node, Plan, RunInfo, Sample, SshTarget, Topology, VerdictDoc
+from validation.kinds import parse
+from validation.model import Found, Measurement, Node, Plan, Result, RunInfo, Sample, SshTarget, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
 from validation.probes import gpu_host
 from validation.probes.cuda import HINTS
@@ -204,7 +206,14 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
     exact = [Sample(metric="wrong_digests", value=0, unit="count")]
     figures = {"memory-bandwidth": copies, "exact-compute": exact}
     own = ("facts", "gpu-health", "dcgm-diag")
-    results = [healthy(m, facts=shown) if m.kind in own else result(m, figures[m.kind]) for m in plan.measurements]
+
+    def measured(m: Measurement) -> Result:
+        """What was made up here, or else what the probe recorded."""
+        if m.kind in own:
+            return healthy(m, facts=shown)
+        return result(m, figures[m.kind] if m.kind in figures else parse(m.kind, *RECORDINGS[m.kind])[0])
+
+    results = [measured(m) for m in plan.measurements]
     info = RunInfo(
         run=RUN, created="2026-11-21T10:00:00Z", toolkit_version="0", site="new", inventory="", fabric="none",
         suites=plan.suites, command=("toolkit",), documents={},
