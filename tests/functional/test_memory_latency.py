@@ -42,7 +42,7 @@ def test_it_chases_for_real_and_what_it_reports_is_read_whole() -> None:
 @here
 def test_a_ring_is_one_cycle_over_all_its_elements_in_a_random_order() -> None:
     ring = probed.Ring(probed.Loops(), 1 << 18, 0)
-    ring.link(1 << 18)
+    ring.link(1 << 18, lap=True)
     met, at = [], ring.at
     for _ in range((1 << 18) // probed.STRIDE_BYTES):
         at = ring.loops.chase(at, 1)
@@ -84,7 +84,7 @@ class TwoNodes:
     def __init__(self, loops: object, size: int, node: int) -> None:
         self.node, self.unbound, self.size = node, "Operation not permitted", size
 
-    def link(self, size: int) -> None:
+    def link(self, size: int, lap: bool = False) -> None:
         pass
 
     def chase(self, loads: int) -> dict[str, Any]:

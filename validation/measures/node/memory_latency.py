@@ -14,7 +14,7 @@ from validation.probes import ProbeDoc
 
 REPEATS = 10
 QUICK_REPEATS = 5
-LOADS = 1 << 20  # a chase of a tenth of a second
+LOADS = 1 << 18  # a chase of some 25 ms
 VIRTUAL_RING_BYTES = 64 << 20  # virtual nodes are small, and what they measure judges nothing
 LEAST_NS = 20.0
 """Less is a cache's figure: to open a row and read it takes tRCD + tAA, 25 ns or more of DDR4 and DDR5 (JEDEC JESD79-4,
@@ -130,6 +130,6 @@ KINDS = (
         parse=parse,
         headline="memory_latency_ns",
         repeat_by="probe",
-        on_each=OnEach(_params, estimated_s=15.0, quick={"repeats": QUICK_REPEATS}, quick_s=12.0, virtual_s=6.0),
+        on_each=OnEach(_params, estimated_s=8.0, quick={"repeats": QUICK_REPEATS}, quick_s=7.0, virtual_s=3.0),
     ),
 )
