@@ -164,10 +164,10 @@ def proposed(*gpus: dict[str, Any], group: str | None = None) -> Proposal:
 
 @pytest.mark.parametrize(("ident", "name"), [("0x2901", "B200"), ("0x2909", "HGX B200"), ("0x3182", "B300")])
 def test_a_reading_of_nodes_refuses_these_boards(ident: str, name: str) -> None:
-    ((who, why),) = proposed({"device": ident}).problems
-    assert who.startswith("198.51.100.31")
-    assert why.startswith(name)
-    assert NVLINK5 in why
+    (problem,) = proposed({"device": ident}).problems
+    assert problem.who.startswith("198.51.100.31")
+    assert problem.why.startswith(name)
+    assert NVLINK5 in problem.why
     assert not proposed({"device": ident}, group="clients").problems
 
 

@@ -71,7 +71,7 @@ def test_an_end_that_cannot_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_both_ends_name_their_own_gpu_to_the_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     device = rdma.Device("mlx5_0", 1, "ib0", "InfiniBand", "ACTIVE", "", 0, "", "")
     chosen = {"gpu": 3, "gpu_address": "0000:1a:00.0", "gpu_name": "V100", "gpu_memory": "dmabuf"}
-    monkeypatch.setattr(rdma_gpu_probe.rdma_perftest, "look", lambda _: device)
+    monkeypatch.setattr(rdma_gpu_probe.rdma_perftest_probe, "look", lambda _: device)
     monkeypatch.setattr(rdma_gpu_probe, "choose", lambda _: chosen)
     ran: list[Any] = []
     monkeypatch.setattr(rdma, "run_on", lambda _, command, facts, __: ran.append((command, facts)))

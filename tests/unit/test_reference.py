@@ -103,7 +103,10 @@ def criteria(tmp_path: Path, bound: str) -> Path:
     text = next(s.text for s in read_criteria() if s.path.name == "20-transport.yml").splitlines(keepends=True)
     start = next(n for n, line in enumerate(text) if "id: tr.p2p\n" in line)
     end = next(n for n, line in enumerate(text) if n > start and "- id:" in line)
-    own = [f"    bound: {bound}\n" if line.lstrip().startswith("bound:") else line for line in text[start:end]]
+    own, inside = [], False
+    for line in text[start:end]:
+        inside = line.startswith("    bound:") or (inside and line.startswith("      "))
+        own += [f"    bound: {bound}\n"] if line.startswith("    bound:") else [] if inside else [line]
     (tmp_path / "own.yml").write_text("criteria:\n" + "".join(own))
     return tmp_path
 
