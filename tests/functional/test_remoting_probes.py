@@ -190,7 +190,7 @@ def test_a_job_that_does_not_train_is_named(pool: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_tenants_of_parts_train_at_the_same_time(pool: Path) -> None:
-    known = {"turns": 2, "steps": 240, "batch": 16, "inputs": 16, "hidden": 16}
+    known = {"turns": 2, "steps": 1200, "batch": 16, "inputs": 16, "hidden": 16}
     asked = remoting_shares_probe.Asked(server="gpu1", parts=["3/4", "5/20"], **known, limit_s=120.0)
     doc = remoting_shares_probe.probe(asked)
     assert doc["error"] is None

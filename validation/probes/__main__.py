@@ -21,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from validation.nvml import binding
 from validation.probes import asked
 from validation.probes.affinity import take_all
 from validation.probes.supervise import supervise
@@ -30,10 +31,11 @@ ANCHOR = "anchor"
 
 
 def sources() -> list[Path]:
-    """All that runs on nodes: the probes, what they share, and what they ask NVML by."""
+    """All that runs on nodes: the probes, what they share, and what asks NVML for them, without NVIDIA's file there."""
     here = Path(__file__).resolve().parent
-    beside = [here.with_name("measures").glob("*/*_probe.py"), here.with_name("nvml").glob("*.py")]
-    return [*sorted(here.glob("*.py")), *(path for folder in beside for path in sorted(folder))]
+    nvml = [path for path in here.with_name("nvml").glob("*.py") if path.name != binding.FILE]
+    measures = here.with_name("measures").glob("*/*_probe.py")
+    return [*sorted(here.glob("*.py")), *sorted(measures), *sorted(nvml)]
 
 
 def digest() -> str:
