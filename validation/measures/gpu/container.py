@@ -10,7 +10,8 @@ from validation.judging.case import Case
 from validation.judging.each_node import Said, on_each_node
 from validation.judging.methods import method
 from validation.kinds.parsing import Parsed, ParseError, as_facts, json_object
-from validation.model import Bound, Judgement, Node, ReasonCode, Sample, Scalar, VerdictName
+from validation.kinds.record import Kind, on_node
+from validation.model import Bound, Job, Judgement, Measurement, Node, ReasonCode, Sample, Scalar, Topology, VerdictName
 from validation.model.base import Model
 from validation.model.facts import Count, Facts
 from validation.probes import ProbeDoc
@@ -104,3 +105,22 @@ def _judge(case: Case, node: Node, facts: GpuContainerFacts) -> tuple[VerdictNam
         "within-bounds",
         f"{number_of(after.gpus, 'GPU')} before and after; Docker {facts.docker}, {facts.cgroups}",
     )
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    return on_node(m)
+
+
+KINDS = (
+    Kind(
+        name="gpu-container",
+        title="GPUs of a container, before and after a reload of systemd's units",
+        measures="Counts the GPUs that a container sees before and after a reload of systemd.",
+        tool="Docker, the NVIDIA container toolkit and systemctl",
+        more="explanation/measuring/nodes.md",
+        job=_job,
+        parse=parse,
+        repeat_by="probe",
+        once=True,
+    ),
+)

@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from validation.kinds.parsing import Parsed, ParseError, as_facts, json_object
+from validation.kinds.record import Kind, on_node
 from validation.measures.gpu.kernel_log import KernelLog
-from validation.model import Sample, Scalar
+from validation.model import Job, Measurement, Sample, Scalar, Topology
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, once
 from validation.probes import ProbeDoc
@@ -117,3 +118,22 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if json_object(doc["stdout"], "gpu-health: the report") != doc["facts"]:
         raise ParseError("gpu-health: the facts are not those of the report")
     return [Sample(metric="gpus_seen", value=len(facts.gpus), unit="count")], facts
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    return on_node(m)
+
+
+KINDS = (
+    Kind(
+        name="gpu-health",
+        title="Health of a node's GPUs",
+        measures="Reads state, errors and settings of each GPU, and the driver's messages in the kernel log.",
+        tool="NVML; /dev/kmsg or the journal",
+        more="explanation/measuring/nodes.md",
+        job=_job,
+        parse=parse,
+        repeat_by="probe",
+        once=True,
+    ),
+)

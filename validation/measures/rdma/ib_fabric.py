@@ -11,6 +11,8 @@ from pydantic import Field
 
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError
+from validation.kinds.record import Kind
+from validation.measures.rdma.ports import on_rdma_ports
 from validation.model import Sample, Scalar
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name
@@ -303,3 +305,19 @@ def _errors(lines: list[str], view: View) -> None:
         )
     if headings != int(summary[2]):
         raise ParseError(f"ibqueryerrors: {summary[2]} bad nodes in its summary, {headings} in its list")
+
+
+KINDS = (
+    Kind(
+        name="ib-fabric",
+        title="InfiniBand fabric: subnet manager, links, errors",
+        measures="Reads subnet manager, links and error counters of an InfiniBand fabric, before the load and after "
+        "it.",
+        tool="sminfo, ibnetdiscover and ibqueryerrors",
+        more="explanation/measuring/nodes.md",
+        job=on_rdma_ports,
+        parse=parse,
+        repeat_by="probe",
+        once=True,
+    ),
+)

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from validation.kinds.parsing import Parsed, ParseError, as_facts
-from validation.model import Sample, Scalar
+from validation.kinds.record import Kind, on_node
+from validation.model import Job, Measurement, Sample, Scalar, Topology
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, once
 from validation.probes import ProbeDoc
@@ -138,3 +139,23 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             mtu = float(port.active_mtu_bytes)
             samples.append(Sample(metric=f"{port.interface}.active_mtu_bytes", value=mtu, unit="bytes"))
     return samples, facts
+
+
+def on_rdma_ports(m: Measurement, topology: Topology) -> Job:
+    """A job of the measurement's own probe, with the node's ports that do not carry TCP only."""
+    return on_node(m, interfaces=[port.interface for port in topology.node(m.nodes[0]).ports if port.rdma])
+
+
+KINDS = (
+    Kind(
+        name="rdma-ports",
+        title="RDMA ports: state, RoCE settings, counters",
+        measures="Reads state, RoCE settings and counters of each RDMA port, before the load and after it.",
+        tool="sysfs, configfs, dcb, ethtool and ibv_devinfo",
+        more="explanation/measuring/nodes.md",
+        job=on_rdma_ports,
+        parse=parse,
+        repeat_by="probe",
+        once=True,
+    ),
+)
