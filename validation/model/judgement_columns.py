@@ -248,5 +248,5 @@ def _numbers(code: str, column: Sequence[Any], size: int, odd: Collection[int], 
         )
     gone = [at for at, number in enumerate(column) if number is None]
     if len(gone) != len(odd) or not all(at in odd for at in gone):
-        raise ValueError(f"{criterion}: passed: null stands at other places than those that are told one by one")
+        raise ValueError(f"{criterion}: passed: null is at other places than the judgements that are listed one by one")
     return array(code, [0 if number is None else number for number in column] if gone else column)
