@@ -48,7 +48,7 @@ class OnEach:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of measurement. Its probe is validation/probes/NAME.py (with _ for -).
+    """A kind of measurement. Its probe is validation/measures/FAMILY/NAME_probe.py (with _ for -).
 
     `title`: what reports call it. `measures`: what it measures, in words. `tool`: with which tool. `more`: the page of
     docs/ that explains it. `job`: what runs where; KeyError, IndexError or ValueError where plan and topology do
