@@ -52,6 +52,7 @@ OURS = """
 import gc
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
+from validation.judging.run_data import RunData
 from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
@@ -61,7 +62,7 @@ if sys.argv[2:]:
     results = run.known.columns.results()
 else:
     results = run.results
-verdict = judge(run.info, run.topology, run.plan, run.fabric, run.criteria, results)
+verdict = judge(RunData(run.info, run.topology, run.plan, run.fabric, run.criteria, results))
 write_document(run.folder / "verdict.json", verdict)
 mine = [c for c in verdict.criteria if c.id.startswith("gn.")]
 slow = sorted({j.subject for c in mine for j in others(c.judgements) if j.verdict == "fail"})

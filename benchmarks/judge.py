@@ -30,6 +30,7 @@ PART = """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
+from validation.judging.run_data import RunData
 from validation.verdict.judge import judge
 from validation.run.read import read
 
@@ -51,8 +52,8 @@ results = run.results
 last = told(f"results.jsonl, {len(results)} lines", last)
 evidence = run.evidence()
 last = told("raw logs read, hashed, parsed", last)
-profile, waivers = run.profile(run.criteria), run.waivers(run.criteria)
-verdict = judge(run.info, run.topology, run.plan, run.fabric, run.criteria, results, waivers, profile, evidence)
+documents = run.info, run.topology, run.plan, run.fabric, run.criteria
+verdict = judge(RunData(*documents, results, run.waivers, run.profile, evidence))
 last = told("judged", last)
 told("all", begin)
 print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}")
@@ -88,6 +89,7 @@ import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
 from toolkit.rundir import write_document
+from validation.judging.run_data import RunData
 from validation.verdict.judge import judge
 from validation.model.judgement import others
 from validation.run.read import read
@@ -107,7 +109,7 @@ documents = run.info, run.topology, run.plan, run.fabric, run.criteria
 last = told("documents", last)
 results = run.known.columns.results()
 last = told(f"columns of {len(results)} results", last)
-verdict = judge(*documents, results)
+verdict = judge(RunData(*documents, results))
 last = told("judged", last)
 write_document(run.folder / "verdict.json", verdict)
 last = told("verdict.json written", last)
@@ -123,7 +125,7 @@ def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool
     from collections.abc import Iterator
 
     from tests.support.report_large import streamed
-    from validation.judging.documents import Evidence
+    from validation.judging.run_data import Evidence
     from validation.model import Result
     from validation.model.sample_columns import in_columns
     from validation.run.log_state import State

@@ -323,9 +323,9 @@ def take_rules(run_dir: Path, agreement: Agreement) -> None:
     ours = info.origins.get(FABRIC) == "packaged" and info.fabric in fabric_names()
     fabric = read_fabric(info.fabric) if ours else LoadedFabric(run.fabric, run.source(FABRIC), "site")
     if PROFILE not in agreement.files:
-        run.profile(criteria)  # refused before anything is moved
+        run.profile_for(criteria)  # refused before anything is moved
     if WAIVERS not in agreement.files:
-        run.waivers(criteria)
+        run.waivers_for(criteria)
     kept = rundir.supersede(run_dir, agreed=agreement.files) or run_dir
     if kept != run_dir:
         rundir.write_document(kept / RUN, info)  # a copy: without run.json a run is none

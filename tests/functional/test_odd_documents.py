@@ -22,11 +22,11 @@ from tests.support.tool_documents import doc as tcp_doc
 from validation.execute import Output, Remote
 from validation.execute.measure import read
 from validation.execute.store import RESULTS
-from validation.judging.documents import line_faults
 from validation.kinds import KINDS, parse
 from validation.kinds.parsing import ParseError
 from validation.model import DENIED, REPORT, Denied
 from validation.model.load import read_results
+from validation.run.raw_logs import line_faults
 
 pytestmark = pytest.mark.computes
 

@@ -9,8 +9,8 @@ from tests.support.healthy_nodes import as_built
 from tests.support.rdma_case import machines, ports_of
 from tests.support.site import REAL_FACTS, addressed, healthy, plan_of, result, verdict_of, with_facts
 from tests.support.truth import measured
-from validation.judging.times import moment
 from validation.model import Failure, Measurement, Result, VerdictDoc
+from validation.model.times import moment
 from validation.rules.fabric import load_fabric
 
 SICK = "gpu2"

@@ -17,6 +17,7 @@ from tests.support.long_documents import document as long_of
 from tests.support.switch_documents import switch_document
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.turns_documents import document as turns_of
+from validation.judging.run_data import RunData
 from validation.kinds import parse
 from validation.kinds.record import names
 from validation.model import DENIED, REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
@@ -190,10 +191,12 @@ def judged_as_it_stands(run_dir: Path) -> VerdictDoc:
     """The judge alone on results that were edited for a test: whether they follow from the raw logs is not asked."""
     info = load_json(run_dir / "run.json", RunInfo)
     return judge(
-        info,
-        load_json(run_dir / "topology.json", Topology),
-        load_json(run_dir / "plan.json", Plan),
-        load_fabric(str(run_dir / "fabric.yml")),
-        load_criteria(run_dir / "criteria"),
-        read_results(run_dir / "results.jsonl", info.run)[0],
+        RunData(
+            info,
+            load_json(run_dir / "topology.json", Topology),
+            load_json(run_dir / "plan.json", Plan),
+            load_fabric(str(run_dir / "fabric.yml")),
+            load_criteria(run_dir / "criteria"),
+            read_results(run_dir / "results.jsonl", info.run)[0],
+        )
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.support.driver import whole
 from validation.base.yaml_text import plain
+from validation.judging.run_data import RunData
 from validation.model import (
     Bom,
     Denied,
@@ -374,7 +375,7 @@ def write_run(
     if judged:
         known = load_criteria(run_dir / "criteria")
         agreed = load_profile(profile, known, SUITES) if profile else None
-        verdict = judge(info, topology, plan, load_fabric(plan.fabric), known, results, waivers, agreed)
+        verdict = judge(RunData(info, topology, plan, load_fabric(plan.fabric), known, results, waivers, agreed))
         (run_dir / "verdict.json").write_text(verdict.model_dump_json(indent=2))
     return run_dir
 
@@ -396,7 +397,9 @@ def verdict_of(
 ) -> VerdictDoc:
     info = run_info(topology, plan, fabric=fabric)
     return judge(
-        info, topology, plan, load_fabric(fabric), CRITERIA, addressed(topology, results), tuple(waivers), profile
+        RunData(
+            info, topology, plan, load_fabric(fabric), CRITERIA, addressed(topology, results), tuple(waivers), profile
+        )
     )
 
 

@@ -24,6 +24,7 @@ from tests.support.site import (
     switch_parsed,
 )
 from validation.judging.case import make_case
+from validation.judging.run_data import RunData
 from validation.model import Measurement, Plan, Port, Result, Sample, Subject, Topology, VerdictDoc
 from validation.rules.bounds import bounds_of
 from validation.rules.fabric import Fabric, load_fabric
@@ -193,7 +194,7 @@ def judged(shape: str, fabric: str, fault: Fault) -> tuple[VerdictDoc, list[Accu
     """The verdict on such a site, and all that it accuses."""
     topology, plan, profile = site(shape), planned(shape, fabric), load_fabric(fabric)
     results = addressed(topology, [measured(m, profile, fault.takes) for m in plan.measurements])
-    verdict = judge(run_info(topology, plan, fabric=fabric), topology, plan, profile, CRITERIA, results)
+    verdict = judge(RunData(run_info(topology, plan, fabric=fabric), topology, plan, profile, CRITERIA, results))
     case = make_case(topology, plan, profile, CRITERIA, results)
     return verdict, list(accused(verdict, topology, slower(case, {c.id: c.judgements for c in verdict.criteria})))
 

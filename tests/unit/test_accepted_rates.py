@@ -23,6 +23,7 @@ from tests.support.site import (
 from toolkit import acceptance, rundir
 from toolkit.accepted import accepted_rates
 from validation.judging.accepted import AcceptedRates
+from validation.judging.run_data import RunData
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError, load_json
 from validation.plan.suites import make_plan
@@ -93,7 +94,7 @@ def judged(accepted: AcceptedRates | None, share: float = 1.0, bom: Bom = H100, 
     plan = plan_of(topology)
     results = results_of(plan, share)
     info = run_info(topology, plan)
-    doc = judge(info, topology, plan, load_fabric("tcp10"), CRITERIA, results, accepted=accepted)
+    doc = judge(RunData(info, topology, plan, load_fabric("tcp10"), CRITERIA, results, accepted=accepted))
     made: CriterionVerdict = criterion(doc, "tn.rate")
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.site import CRITERIA, addressed, node, plan_of, run_info
 from tests.support.truth import measured
+from validation.judging.run_data import RunData
 from validation.model import Finding, Port, Topology
 from validation.rules.fabric import load_fabric
 from validation.verdict.judge import judge
@@ -26,7 +27,7 @@ def found(sick: str = "", declared: bool = True) -> dict[str, Finding]:
         own = fabric.model_copy(update={"line_rate_gbps": rate})
         results.append(measured(m, own, lambda w: 0.5 if sick and f"{sick}/fab0" in w.ends else 1.0))
     said = addressed(topology, results)
-    verdict = judge(run_info(topology, plan, fabric=fabric.name), topology, plan, fabric, CRITERIA, said)
+    verdict = judge(RunData(run_info(topology, plan, fabric=fabric.name), topology, plan, fabric, CRITERIA, said))
     return {str(finding.about): finding for finding in verdict.findings}
 
 

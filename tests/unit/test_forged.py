@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.damage_runs import expired_run, lost_run, wobbly_run
-from validation.judging.times import day_of, moment
 from validation.model import VerdictDoc
 from validation.model.load import ConfigError
+from validation.model.times import day_of, moment
 from validation.run.read import read
 from validation.run.rejudge import judge_files
 

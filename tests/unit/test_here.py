@@ -10,6 +10,7 @@ from tests.support.driver import whole
 from tests.support.recordings import RECORDINGS
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from toolkit.here import Driver, file_trouble, find_torch, gpu_trouble, node_name, said, topology_here
+from validation.judging.run_data import RunData
 from validation.kinds import parse
 from validation.model import Found, Measurement, Node, Plan, Result, RunInfo, Sample, SshTarget, Topology, VerdictDoc
 from validation.plan.suites import PlanError, make_plan
@@ -218,7 +219,7 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
         run=RUN, created="2026-11-21T10:00:00Z", toolkit_version="0", site="new", inventory="", fabric="none",
         suites=plan.suites, command=("toolkit",), documents={},
     )  # fmt: skip
-    return judge(info, topology, plan, no_fabric().fabric, CRITERIA, results)
+    return judge(RunData(info, topology, plan, no_fabric().fabric, CRITERIA, results))
 
 
 def test_a_machine_in_order_is_inspected_and_never_accepted() -> None:

@@ -12,6 +12,7 @@ from tests.support import gpu_copies_documents as made
 from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from tests.unit.test_here import one
+from validation.judging.run_data import RunData
 from validation.kinds import parse
 from validation.measures.compute.gpu_rates import peak, seen
 from validation.model import RunInfo, Topology, VerdictDoc
@@ -59,7 +60,7 @@ def judged(topology: Topology, gpus: int = 2, changes: Any = None, rates: Any = 
         run=RUN, created="2026-11-21T10:00:00Z", toolkit_version="0", site="new", inventory="", fabric="none",
         suites=plan.suites, command=("toolkit",), documents={},
     )  # fmt: skip
-    return judge(info, topology, plan, no_fabric().fabric, CRITERIA, results)
+    return judge(RunData(info, topology, plan, no_fabric().fabric, CRITERIA, results))
 
 
 def verdicts(found: VerdictDoc, id_: str) -> set[str]:

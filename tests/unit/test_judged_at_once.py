@@ -26,6 +26,7 @@ from tests.support.site import (
 from toolkit.rundir import write_document
 from validation.judging import values
 from validation.judging.case import make_case
+from validation.judging.run_data import RunData
 from validation.model import LeftOut, Result, Sample, VerdictDoc
 from validation.model import judgement_columns as packing
 from validation.model import verdict as documents
@@ -164,7 +165,7 @@ def fleet(monkeypatch, least=1):
         if m.id not in ("memory-bandwidth.002.gpu0000", "memory-bandwidth.002.gpu0007")
     ]
     criteria = (*CRITERIA, *(generated(f"gn.m{n:03d}", f"metric_{n:03d}") for n in range(4)))
-    return judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), criteria, results)
+    return judge(RunData(run_info(topology, plan), topology, plan, load_fabric("tcp10"), criteria, results))
 
 
 def generated(id_, metric):

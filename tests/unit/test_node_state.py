@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.site import BOM, FACTS, LAB, criterion, healthy, plan_of, results_of, verdict_of, with_facts
-from validation.judging.times import moment
 from validation.model import Result, SshTarget
 from validation.model.node_state import NodeState
+from validation.model.times import moment
 from validation.probes import carrier, node_state
 from validation.probes.tool import Ran
 

@@ -175,9 +175,9 @@ def test_names_that_change_are_seen_though_no_folder_is_listed(run: Path, read: 
     folder = run / "raw" / BANDWIDTH
     before = Run(run).known
     assert before is not None
-    assert log_state.untouched(run, before.logs, before.everything)
+    assert log_state.untouched(run, before.state)
     NAMES[how](folder)
-    assert not log_state.untouched(run, before.logs, before.everything)
+    assert not log_state.untouched(run, before.state)
     assert judged(run, read) == judge_files(run)
 
 
@@ -190,7 +190,7 @@ def test_a_log_that_is_added_behind_the_times_of_its_folder_is_seen(run: Path, r
 
 def test_what_did_not_change_is_not_listed(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     first = judged(run, read)
-    monkeypatch.setattr(reading, "look", lambda _: pytest.fail("listed once more"))
+    monkeypatch.setattr(log_state, "_state", lambda _: pytest.fail("listed once more"))
     monkeypatch.setattr(reading, "conflicts", lambda *_: pytest.fail("documents held against each other once more"))
     assert judged(run, read) == first
 

@@ -10,6 +10,7 @@ import pytest
 from tests.support.remote_train_documents import train_document, train_result
 from tests.support.site import CRITERIA, RUN, criterion, healthy, run_info
 from tests.unit.test_here import one, plan_of_one
+from validation.judging.run_data import RunData
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_here, remoting_link_probe
@@ -119,7 +120,7 @@ def judged(topology: Topology, emulated: bool, spoil: Any = None) -> tuple[Plan,
         for m in plan.measurements
     ]
     info = run_info(topology, plan, fabric="none")
-    return plan, results, judge(info, topology, plan, no_fabric().fabric, CRITERIA, results)
+    return plan, results, judge(RunData(info, topology, plan, no_fabric().fabric, CRITERIA, results))
 
 
 @pytest.mark.parametrize("emulated", [True, False])

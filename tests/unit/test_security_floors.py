@@ -23,6 +23,7 @@ from tests.support.site import (
     run_info,
     with_facts,
 )
+from validation.judging.run_data import RunData
 from validation.model.node_facts import NodeFacts
 from validation.rules.fabric import load_fabric
 from validation.rules.floors import Component, Floor, numbers
@@ -161,7 +162,7 @@ def test_floors_that_grow_old_are_a_note_and_change_no_word_of_a_judgement(facts
         day = (datetime.datetime.combine(FLOORS.as_of, datetime.time(10)) + datetime.timedelta(days=days)).isoformat()
         info = run_info(REAL, plan, created=f"{day}Z")
         told = [r.model_copy(update={"provenance": provenance(r.provenance.nodes, started=f"{day}Z")}) for r in results]
-        verdict = judge(info, REAL, plan, load_fabric("tcp10"), CRITERIA, addressed(REAL, told))
+        verdict = judge(RunData(info, REAL, plan, load_fabric("tcp10"), CRITERIA, addressed(REAL, told)))
         old = [n for n in verdict.notes if n.startswith("pf.secver: the floors are of ")]
         said.append(verdict.model_copy(update={"notes": tuple(n for n in verdict.notes if n not in old)}))
         notes.append(old)

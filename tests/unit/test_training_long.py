@@ -12,7 +12,6 @@ import pytest
 
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, results_of, run_info
 from tests.support.site import verdict_of as judged_by
-from validation.judging.documents import conflicts
 from validation.kinds import KINDS, job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_long_probe
@@ -25,6 +24,7 @@ from validation.plan.suites import PlanError, make_plan
 from validation.probes.asked import make
 from validation.report.documents import RunDocuments
 from validation.rules.fabric import load_fabric
+from validation.run.conflicts import conflicts
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/training-long.json").read_text())
 SUITES = ("preflight", "training")

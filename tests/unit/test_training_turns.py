@@ -11,6 +11,7 @@ from tests.support.site import ALL, CRITERIA, criterion, hardware, lab, plan_of,
 from tests.support.site import judged as in_lab
 from tests.support.turns_documents import BTL, NCCL, UCX, document, healthy_turns, job
 from validation.analysis.scaling import average_rate
+from validation.judging.run_data import RunData
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.training import training_short_probe, training_turns_probe
@@ -55,12 +56,14 @@ def verdict(id_: str, topology: Topology | None = None, fabric: str = "roce100",
         return result(m, []) if m.kind != "facts" else None
 
     found = judge(
-        run_info(where, plan, fabric=fabric),
-        where,
-        plan,
-        load_fabric(fabric),
-        CRITERIA,
-        real_results(plan, spoil=train),
+        RunData(
+            run_info(where, plan, fabric=fabric),
+            where,
+            plan,
+            load_fabric(fabric),
+            CRITERIA,
+            real_results(plan, spoil=train),
+        )
     )
     made: CriterionVerdict = criterion(found, id_)
     return made
@@ -367,6 +370,6 @@ def test_nobody_passes_with_steps_that_are_missing() -> None:
         return made.model_copy(update={"facts": made.facts.model_copy(update={"turns": made.facts.turns[:1]})})
 
     results, info = real_results(plan, spoil=train), run_info(where, plan, fabric="roce100")
-    found = judge(info, where, plan, load_fabric("roce100"), CRITERIA, results)
+    found = judge(RunData(info, where, plan, load_fabric("roce100"), CRITERIA, results))
     for id_ in ("tn.rdma", "tn.cpu", "tn.outup", "tn.gdr", "tn.cores"):
         assert criterion(found, id_).verdict == "not-measured", id_

@@ -16,6 +16,7 @@ from tests.support.site import ALL, CRITERIA, criterion, lab, plan_of, real_resu
 from tests.support.tool_documents import doc
 from tests.support.tool_texts import training as report_of
 from tests.support.turns_documents import document, healthy_turns
+from validation.judging.run_data import RunData
 from validation.kinds import job_for, parse
 from validation.measures.collectives import collectives_probe
 from validation.measures.training import (
@@ -229,7 +230,7 @@ def outcome(m: Measurement, alone: bool) -> Result | None:
 def test_mpirun_is_not_measured_and_torchrun_is(alone: bool) -> None:
     topology, plan = lab(), plan_of(lab(), ALL)
     results = real_results(plan, spoil=lambda m: outcome(m, alone))
-    found = judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results)
+    found = judge(RunData(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results))
     twin = criterion(found, "tn.twin")
     assert (twin.verdict, twin.reason_code) == (
         ("not-applicable", "not-applicable") if alone else ("not-applicable", "reported")
@@ -253,7 +254,7 @@ def with_suite_training(mixed: bool = False) -> VerdictDoc:
         return alone.model_copy(update={"facts": alone.facts.model_copy(update={"turns": turns})})
 
     results = real_results(plan, spoil=one)
-    return judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results)
+    return judge(RunData(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results))
 
 
 def test_a_site_with_such_an_image_can_be_accepted() -> None:

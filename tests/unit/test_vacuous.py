@@ -108,9 +108,10 @@ def test_wrong_unit_is_no_value():
 
 def test_no_threshold_for_this_fabric(tmp_path):
     fabric = load_fabric("tcp10").model_copy(update={"tcp_bandwidth": None, "tcp_rtt": None})
+    from validation.judging.run_data import RunData
     from validation.verdict.judge import judge
 
-    verdict = judge(run_info(LAB, PLAN), LAB, PLAN, fabric, CRITERIA, HEALTHY)
+    verdict = judge(RunData(run_info(LAB, PLAN), LAB, PLAN, fabric, CRITERIA, HEALTHY))
     assert verdict.exit_code == 3
     for id_ in ("tr.tcpbw", "tr.netlat"):
         assert criterion(verdict, id_).reason_code == "no-bound"

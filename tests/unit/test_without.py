@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.support.site import CRITERIA, LAB, criterion, judged, plan_of
-from validation.judging.documents import _other_plan
 from validation.model import RunInfo
 from validation.plan.suites import WITHOUT, PlanError
 from validation.rules.fabric import load_fabric
+from validation.run.conflicts import _other_plan
 
 ASKED = {WITHOUT: "pf.converged"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 
@@ -11,6 +11,7 @@ from validation.analysis.denial import last_results
 from validation.analysis.stats import Summary
 from validation.judging.accepted import AcceptedRates
 from validation.judging.case_columns import CaseColumns
+from validation.judging.run_data import Evidence
 from validation.model import (
     Bound,
     Judgement,
@@ -196,6 +197,20 @@ def is_virtual(topology: Topology, plan: Plan, fabric: Fabric, latest: Mapping[s
     """True where the inventory says so, or the facts of a node that were found out."""
     facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
     return topology.virtual or bool(virtual_facts((r for r in facts if r.status == "ok"), fabric))
+
+
+def discounted(case: Case, evidence: Evidence) -> Case:
+    """The case without what is said of measurements whose evidence does not hold; their facts make nothing virtual."""
+    if not evidence.faults:
+        return case
+    latest, attempts = dict(case.latest), dict(case.attempts)
+    for id_, why in evidence.faults.items():
+        if id_ in latest:
+            nothing = {"status": "unparseable", "error": why, "samples": (), "facts": {}}
+            latest[id_] = latest[id_].model_copy(update=nothing)
+            attempts[id_] = (latest[id_],)
+    virtual = is_virtual(case.topology, case.plan, case.fabric, latest)
+    return replace(case, latest=latest, attempts=attempts, virtual=virtual)
 
 
 def judgement(

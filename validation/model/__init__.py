@@ -9,7 +9,6 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 from __future__ import annotations
 
 import json
-import shlex
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -40,6 +39,7 @@ from validation.model.result import (
     Sample,
     Share,
 )
+from validation.model.run_info import RunInfo
 from validation.model.verdict import (
     AgreedProfile,
     CriterionVerdict,
@@ -361,39 +361,3 @@ class Plan(Model):
     def measurement(self, id_: str) -> Measurement:
         """The measurement with that id; KeyError if there is none."""
         return by_name(self.measurements, "id")[id_]
-
-
-REACHED_BY = ("--launcher", "--slurm", "--slurm-wait")
-"""Options of `toolkit validate` that say how nodes are reached; who goes on with a run goes the same way."""
-
-
-class RunInfo(Model):
-    """run.json: what was asked, by which release, when.
-
-    `documents`: name -> SHA-256 of what the run began with (plan, topology, fabric profile, criteria, ...). `origins`:
-    where the fabric profile and the acceptance profile came from, by name; what it does not name is the site's own.
-    `replaced` says that rules were replaced by later ones, which `toolkit validate --rejudge` does.
-    """
-
-    run: str
-    created: str
-    toolkit_version: str
-    site: str
-    inventory: str
-    fabric: str
-    suites: tuple[str, ...]
-    command: tuple[str, ...]
-    profile: str | None = None  # name of the acceptance profile, which stands in profile.yml
-    options: dict[str, Scalar] = Field(default={})
-    documents: dict[str, str]
-    origins: dict[str, Origin] = Field(default={})
-    replaced: str | None = None
-
-    def resume(self, run: str) -> str:
-        """The command that goes on with the run that stands at `run`, and reaches its nodes in the same way."""
-        ways, words = [], iter(self.command)
-        for word in words:
-            name, equals, _ = word.partition("=")
-            if name in REACHED_BY:
-                ways += [word] if equals else [word, next(words, "")]
-        return shlex.join(["toolkit", "validate", "--resume", run, *ways])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 from pydantic import Field
 
 from validation.model.base import Model, ResultStatus
 from validation.model.facts import AnyFacts, Facts, PlainFacts
+from validation.model.times import moment
 
 F = TypeVar("F", bound=Model)
 
@@ -52,6 +54,11 @@ class Provenance(Model):
     ended: str
     duration_s: float
     raw: tuple[RawLog, ...] = ()
+
+    @property
+    def times(self) -> tuple[datetime | None, datetime | None]:
+        """When it started and ended; None where that is no time in UTC."""
+        return moment(self.started), moment(self.ended)
 
 
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]

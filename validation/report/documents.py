@@ -96,7 +96,7 @@ def rules_of_run(run: Run) -> Rules:
         run.criteria,
         run.reference,
         run.fabric,
-        run.profile(run.criteria),
+        run.profile,
         template_texts(run.folder / NAME, customer_of(run.folder)),
     )
 
@@ -130,7 +130,7 @@ def read_run(run: Path | Run) -> RunDocuments:
         verdict=verdict,
         raw=_raw_states(run_dir, mine),
         catalogue={c.id: c for c in criteria},
-        profile=run.profile(criteria),
+        profile=run.profile_for(criteria),
         built=run.built,
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),

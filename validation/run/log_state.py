@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +36,21 @@ class State:
     logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     everything: str = ""
 
+    def same(self, now: State, measurement: str) -> bool:
+        """True where the folder of a measurement is `now` as it was here."""
+        return bool(self.folders.get(measurement)) and self.folders[measurement] == now.folders.get(measurement)
 
-def look(run_dir: Path) -> State:
-    """The state of all folders of raw logs, before any is read. A link instead of a folder has none that tells."""
+    def all_same(self, now: State, measurements: Iterable[str]) -> bool:
+        """True where all of them are, or still have no folder."""
+        return all(self.folders.get(id_) == now.folders.get(id_) for id_ in measurements)
+
+
+def look(run_dir: Path, last: State | None = None) -> State:
+    """The state of all folders of raw logs, before any is read; `last` itself where nothing changed since. A link
+    instead of a folder has none that tells.
+    """
+    if last is not None and untouched(run_dir, last):
+        return last
     raw = _raw(run_dir)
     folders: dict[str, str] = {}
     logs: dict[str, Sequence[str]] = {}
@@ -61,12 +73,13 @@ def look(run_dir: Path) -> State:
     return State(folders, frozenset(settled), logs, everything)
 
 
-def untouched(run_dir: Path, logs: Mapping[str, Sequence[str]], everything: str) -> bool:
-    """True where nothing was added to the folders of raw logs, taken away, renamed or written since `look` gave this.
+def untouched(run_dir: Path, last: State) -> bool:
+    """True where nothing was added to the folders of raw logs, taken away, renamed or written since `look` gave
+    `last`.
 
     Of a folder with the same times the names are known, and each is looked at without listing the folder once more.
     """
-    if not everything:
+    if not last.everything:
         return False
     try:
         raw = os.open(_raw(run_dir), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -74,7 +87,7 @@ def untouched(run_dir: Path, logs: Mapping[str, Sequence[str]], everything: str)
         return False
     try:
         digest = _begun(os.fstat(raw))
-        for folder, names in logs.items():
+        for folder, names in last.logs.items():
             told = [_told(os.stat(folder, dir_fd=raw, follow_symlinks=False))]
             for name in names:
                 told.append(_told(os.stat(f"{folder}/{name}", dir_fd=raw, follow_symlinks=False)))
@@ -83,7 +96,7 @@ def untouched(run_dir: Path, logs: Mapping[str, Sequence[str]], everything: str)
         return False
     finally:
         os.close(raw)
-    return digest.hexdigest() == everything
+    return digest.hexdigest() == last.everything
 
 
 _TOLD = struct.Struct("<QQQqqq")

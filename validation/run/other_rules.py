@@ -141,16 +141,15 @@ def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged
     that is damaged or contradicts itself.
     """
     run = read(run)
-    remarks, found = run.notes(), run.evidence()
-    evidence = replace(found, notes=(*remarks, *((run.torn,) if run.torn else ()), *found.notes))
+    own = replace(run.data(), accepted=None)
 
     def by(criteria: Sequence[Criterion], profile: Profile | None) -> VerdictDoc:
         known = {c.id for c in criteria}
         # a waiver of what is no longer judged has nothing to lift, and is no reason not to judge
-        waivers = [w for w in run.waivers([*criteria, *run.criteria]) if w.criterion in known]
+        waivers = [w for w in run.waivers_for([*criteria, *run.criteria]) if w.criterion in known]
         plan = _served(run.plan, [c for c in criteria if c.id not in {mine.id for mine in run.criteria}])
         try:
-            return judge(run.info, run.topology, plan, run.fabric, criteria, run.results, waivers, profile, evidence)
+            return judge(replace(own, plan=plan, criteria=criteria, waivers=waivers, profile=profile))
         except ConfigError:
             raise
         except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
@@ -159,7 +158,7 @@ def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged
                 "run and these rules"
             ) from fault
 
-    old = by(run.criteria, run.profile(run.criteria))
+    old = by(run.criteria, run.profile)
     agreed, gone = _kept(run, rules)
     new = by(rules.criteria, agreed)
     aside = "judged by other rules than the run's own, after it: " + "; ".join(rules.words)
@@ -176,7 +175,7 @@ def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged
         headline=new.headline,
         changes=changes,
         same=len({c.id for c in (*old.criteria, *new.criteria)}) - len(changes),
-        notes=(*remarks, *((run.torn,) if run.torn else ()), *_notes(run, old), *gone),
+        notes=(*run.notes(), *((run.torn,) if run.torn else ()), *_notes(run, old), *gone),
     )
 
 
@@ -184,7 +183,7 @@ def _kept(run: Run, rules: Rules) -> tuple[Profile | None, tuple[str, ...]]:
     """The profile to judge by: the given one, else the run's as far as these rules have what it owes; and a note where
     they do not. A criterion that it does not know is not owed.
     """
-    own = run.profile(run.criteria)
+    own = run.profile
     if rules.profile is not None or own is None:
         return rules.profile, ()
     known = {c.id for c in rules.criteria}

@@ -1,4 +1,4 @@
-"""A run is read here: `read(folder)` gives a `Run`: documents, results, notes, and the evidence of its raw logs.
+"""A run is read here: `read(folder)` gives a `Run`: its documents, its results, and `data`, of which it is judged.
 
 Each is read once, when it is first asked for. Who judges on the machine that stores a run may ask for notes and
 evidence `again`: what this user's toolkit read before, and what did not change since, is not read once more.
@@ -10,15 +10,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-
-import yaml
 
 from validation.base import bounded
 from validation.base.errors import FormError
 from validation.judging.accepted import AcceptedRates
-from validation.judging.documents import Conflict, Evidence, conflicts, remarks
+from validation.judging.run_data import Evidence, RunData
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.model.base import lighten
 from validation.model.built import HowBuilt
@@ -26,7 +25,6 @@ from validation.model.load import (
     ConfigError,
     Source,
     known_results,
-    line_of,
     load_json,
     parse_results,
     read_source,
@@ -42,7 +40,8 @@ from validation.rules.release import release
 from validation.rules.waiver import Waiver, load_waivers
 from validation.run import remembered
 from validation.run.catalogue import criteria_files, load_criteria
-from validation.run.log_state import State, look, untouched
+from validation.run.conflicts import conflicts, remarks
+from validation.run.log_state import State, look
 from validation.run.names import (
     ACCEPTED,
     BUILT,
@@ -201,8 +200,18 @@ class Run:
         """Words about a torn last line of results.jsonl; None where there is none."""
         return self._recorded[1]
 
-    def profile(self, criteria: Sequence[Criterion]) -> Profile | None:
-        """The acceptance profile, None where the run has none; ConfigError where it is not the one of run.json."""
+    @cached_property
+    def profile(self) -> Profile | None:
+        """The acceptance profile of the run; None where it has none."""
+        return self.profile_for(self.criteria)
+
+    @cached_property
+    def waivers(self) -> tuple[Waiver, ...]:
+        """The waivers of the run; none where it has no waivers.yml."""
+        return self.waivers_for(self.criteria)
+
+    def profile_for(self, criteria: Sequence[Criterion]) -> Profile | None:
+        """Its acceptance profile as it fits these criteria; ConfigError where it is not the one of run.json."""
         path, named = self.folder / PROFILE, self.info.profile
         if not path.exists():
             if named is None:
@@ -217,8 +226,8 @@ class Run:
             )
         return profile
 
-    def waivers(self, criteria: Sequence[Criterion]) -> tuple[Waiver, ...]:
-        """The waivers of the run; none where it has no waivers.yml."""
+    def waivers_for(self, criteria: Sequence[Criterion]) -> tuple[Waiver, ...]:
+        """Its waivers as they fit these criteria."""
         if not (self.folder / WAIVERS).exists():
             return ()
         return load_waivers(self.source(WAIVERS), [c.id for c in criteria])
@@ -242,6 +251,25 @@ class Run:
 
     # --- what follows from all of them ---------------------------------------------------------------------------
 
+    def data(self, again: bool = False) -> RunData:
+        """All that its verdict follows from; ConfigError with file and line where a document is damaged, or contradicts
+        another. `again`: as of `notes` and `evidence`.
+        """
+        notes, waivers, profile, evidence = self.notes(again), self.waivers, self.profile, self.evidence(again)
+        notes = (*notes, *((self.torn,) if self.torn else ()), *evidence.notes)
+        return RunData(
+            info=self.info,
+            topology=self.topology,
+            plan=self.plan,
+            fabric=self.fabric,
+            criteria=self.criteria,
+            results=self.results,
+            waivers=waivers,
+            profile=profile,
+            evidence=replace(evidence, notes=notes),
+            accepted=self.accepted,
+        )
+
     def notes(self, again: bool = False) -> tuple[str, ...]:
         """Notes on its documents; ConfigError with file and line where they contradict each other."""
         if again and self.known is not None and self.known.documents == self._documents:
@@ -249,7 +277,7 @@ class Run:
         else:
             documents = self.info, self.topology, self.plan, self.fabric, self.criteria, self.hashes
             for conflict in conflicts(*documents, release()):
-                raise ConfigError(_told_at(self.folder, conflict))
+                raise ConfigError(conflict.told(self.folder))
         self._agree = True
         return tuple(remarks(self.info, release()))
 
@@ -257,31 +285,24 @@ class Run:
         """What its raw logs have against its results. `again`: what is read now is remembered, and `results` may hold
         of each line only what is judged.
         """
-        if not again:
-            return read_logs(self.folder, self.info, self.plan, self.results, State(), None).evidence
-        before = self.known
-        if before is None or before.evidence is None or before.columns is None:
-            return self._read_logs(look(self.folder), before)
-        if (before.documents or not self._agree) and untouched(self.folder, before.logs, before.everything):
-            return self._take(before.columns, before.evidence)
-        state = look(self.folder)
-        if not before.all_same(state, [m.id for m in self.plan.measurements]):
-            return self._read_logs(state, before)
-        if self._agree and (state.everything or not before.documents):
-            self._remember(before.columns, state, LogsRead(before.evidence, before.faults, frozenset()))
-        return self._take(before.columns, before.evidence)
-
-    def _read_logs(self, state: State, before: Known | None) -> Evidence:
-        found = read_logs(self.folder, self.info, self.plan, self.results, state, before)
-        if len(self.results) >= remembered.LEAST and not self.torn:
+        known = self.known if again else None
+        state = look(self.folder, known.state if known is not None else None) if again else State()
+        if (
+            known is not None
+            and known.evidence is not None
+            and known.columns is not None
+            and (state is known.state or known.state.all_same(state, (m.id for m in self.plan.measurements)))
+        ):
+            if self._agree and (not known.documents or (state is not known.state and state.everything)):
+                self._remember(known.columns, state, LogsRead(known.evidence, known.faults, frozenset()))
+            # results that were read before stand for those of `text`, of which they are
+            self.__dict__["_recorded"] = (known.columns.results(), None)
+            self._taken = True
+            return known.evidence
+        found = read_logs(self.folder, self.info, self.plan, self.results, state, known)
+        if again and len(self.results) >= remembered.LEAST and not self.torn:
             self._remember(columns_of(self.results, self.lines), state, found)
         return found.evidence
-
-    def _take(self, columns: Columns, evidence: Evidence) -> Evidence:
-        """Have results that were read before stand for those of `text`, of which they are."""
-        self.__dict__["_recorded"] = (columns.results(), None)
-        self._taken = True
-        return evidence
 
     def _remember(self, columns: Columns | None, state: State, found: LogsRead) -> None:
         remember(self.folder, self.lines, columns, state, found, self._documents if self._agree else "")
@@ -324,14 +345,3 @@ def _sha256(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as fault:
         raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
-
-
-def _told_at(run_dir: Path, conflict: Conflict) -> str:
-    path = run_dir / conflict.file
-    if not conflict.place:
-        return f"{path}: {conflict.words}"
-    try:
-        line = line_of(path, *conflict.place)
-    except (ConfigError, yaml.YAMLError):
-        line = 1
-    return f"{path}:{line}: {'.'.join(str(part) for part in conflict.place)}: {conflict.words}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from validation.kinds.parsing import place
@@ -20,16 +19,9 @@ def judge_files(run: Path | Run, again: bool = False) -> VerdictDoc:
     once more (docs/explanation/evidence.md). Whoever signs or verifies reads all.
     """
     run = read(run)
-    notes = run.notes(again)
-    waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
-    evidence = run.evidence(again)
-    notes = (*notes, *((run.torn,) if run.torn else ()), *evidence.notes)
+    data = run.data(again)
     try:
-        found = replace(evidence, notes=notes)
-        return judge(
-            run.info, run.topology, run.plan, run.fabric, run.criteria, run.results, waivers, profile, found,
-            run.accepted,
-        )  # fmt: skip
+        return judge(data)
     except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
         raise ConfigError(
             f"{run.folder}: cannot be judged: {place(fault)}; this is an error of the toolkit: report it with this run"

@@ -27,7 +27,7 @@ import pydantic
 
 from validation.base import bounded
 from validation.base.files import cache_folder, ours
-from validation.judging.documents import Evidence
+from validation.judging.run_data import Evidence
 from validation.model import Denied, Result
 from validation.model.base import ResultStatus
 from validation.model.sample_columns import Column, Columns, Row, in_columns
@@ -65,28 +65,17 @@ class Lines:
 class Known:
     """What was found when all was read. `documents`: of which documents it is known that they agree; `lines`: how many
     lines of results.jsonl were looked at; `whole`: the run has no more of them now; `faults`: line (from 0) -> faults,
-    for lines with some; `folders`: the state in which each folder was read; `evidence`: what it came to, None where
-    something may have changed that no state shows; `columns`: its results, None unless `whole`; `logs`,
-    `everything`: as of the state in which all was read.
+    for lines with some; `state`: that in which the folders of raw logs were read; `evidence`: what it came to, None
+    where something may have changed that no state shows; `columns`: its results, None unless `whole`.
     """
 
     documents: str
     lines: int
     whole: bool
     faults: Mapping[int, Sequence[str]]
-    folders: Mapping[str, str]
+    state: State
     evidence: Evidence | None
     columns: Columns | None
-    logs: Mapping[str, Sequence[str]]
-    everything: str
-
-    def same(self, state: State, measurement: str) -> bool:
-        """True where the folder of a measurement is as it was when its logs were read."""
-        return bool(self.folders.get(measurement)) and self.folders[measurement] == state.folders.get(measurement)
-
-    def all_same(self, state: State, measurements: Sequence[str]) -> bool:
-        """True where all of them are, or still have no folder."""
-        return all(self.folders.get(id_) == state.folders.get(id_) for id_ in measurements)
 
 
 @dataclass(frozen=True)
@@ -172,12 +161,16 @@ def _known(base: sqlite3.Connection, lines: Lines) -> Known | None:
         lines=int(about["lines"]),
         whole=whole,
         faults={line: json.loads(text) for line, text in faults},
-        folders={id_: told for id_, told, _ in folders if told},
+        state=_state(folders, about["everything"] if whole else ""),
         evidence=None if evidence is None else Evidence(evidence["faults"], tuple(evidence["notes"])),
         columns=_columns(base, lines, int(about["lines"])) if whole else None,
-        logs={id_: names.split("/") if names else [] for id_, _, names in folders},
-        everything=about["everything"],
     )
+
+
+def _state(rows: Sequence[tuple[str, str, str]], everything: str) -> State:
+    folders = {id_: told for id_, told, _ in rows if told}
+    logs = {id_: names.split("/") if names else [] for id_, _, names in rows}
+    return State(folders, frozenset(folders), logs, everything)
 
 
 def _columns(base: sqlite3.Connection, lines: Lines, count: int) -> Columns:

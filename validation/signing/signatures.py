@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 from validation.base.counting import number_of
-from validation.judging.documents import CLOCK_S
-from validation.judging.times import moment
 from validation.model.load import ConfigError, read_bytes
+from validation.model.times import CLOCK_S, moment
 from validation.run.read import Run
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.manifest import file_sha256

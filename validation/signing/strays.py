@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from validation.judging.documents import log_of
 from validation.report.customer import FILES as BROUGHT
 from validation.report.customer import NAME as REPORT_YML
 from validation.report.customer import customer_of
 from validation.report.formats import FILES
 from validation.report.pdf_record import NAME as PDF_RECORD
 from validation.run.names import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT
+from validation.run.raw_logs import log_of
 from validation.run.read import Run
 from validation.signing.readme import README
 

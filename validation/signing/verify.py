@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from validation.base.temporary import room as private
-from validation.judging.documents import same_rules
 from validation.model import RunInfo, SignOff, VerdictDoc
 from validation.model.load import ConfigError, load_json, read_bytes
 from validation.report.customer import NAME as REPORT_YML
 from validation.rules.release import release
+from validation.run.conflicts import same_rules
 from validation.run.read import Run, read
 from validation.run.rules_hashes import Rules
 from validation.signing import MANIFEST

@@ -7,24 +7,20 @@ two-sided, and a measurement that cannot decide says so instead of guessing. See
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from validation.base.counting import number_of
-from validation.judging.accepted import AcceptedRates
-from validation.judging.case import Case, make_case
-from validation.judging.documents import Evidence, discounted
+from validation.judging.case import Case, discounted, make_case
 from validation.judging.methods import METHODS
-from validation.judging.times import day_of
+from validation.judging.run_data import RunData
 from validation.judging.vm_hosts import over_the_fabric
 from validation.measures.node.security_floors import old_floors
 from validation.model import (
     CriterionVerdict,
     Finding,
     Judgement,
-    Plan,
     ReasonCode,
     Result,
-    RunInfo,
     SignOff,
     Topology,
     VerdictDoc,
@@ -33,10 +29,7 @@ from validation.model import (
 from validation.model.judgement import Judgements, others
 from validation.model.node_facts import NodeFacts
 from validation.rules.criterion import Criterion
-from validation.rules.fabric import Fabric
-from validation.rules.profile import Profile
 from validation.rules.virtual import constructed, rehearses, virtual_facts
-from validation.rules.waiver import Waiver
 from validation.verdict.equals import slower
 from validation.verdict.findings import findings
 from validation.verdict.owed import Debt, decide
@@ -45,39 +38,23 @@ from validation.verdict.waivers import apply_waivers
 SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
 
 
-def judge(
-    info: RunInfo,
-    topology: Topology,
-    plan: Plan,
-    fabric: Fabric,
-    criteria: Iterable[Criterion],
-    results: Sequence[Result],
-    waivers: Sequence[Waiver] = (),
-    profile: Profile | None = None,
-    evidence: Evidence = Evidence(),  # noqa: B008 - frozen
-    accepted: AcceptedRates | None = None,
-) -> VerdictDoc:
-    """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count;
-    none of them where `evidence` has something against one.
-
-    Waivers are looked at as of the day on which the run was created, so that judging again changes nothing. Without a
-    profile everything that the criteria require is owed. `accepted`: what the site trained at when it was accepted.
-    """
-    case = make_case(topology, plan, fabric, criteria, results, accepted)
+def judge(run: RunData) -> VerdictDoc:
+    """The verdict on a run. Of several lines of a measurement judging/attempts.py says which count."""
+    topology, plan, fabric, day = run.topology, run.plan, run.fabric, run.info.day
+    case = make_case(topology, plan, fabric, run.criteria, run.results, run.accepted)
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
     # a node that only claims to be virtual is no acceptance, and is no reason to judge by the bounds of rehearsals
     rehearsal = rehearses(topology, facts, fabric)
-    case = discounted(case, evidence)
+    case = discounted(case, run.evidence)
     judged = {
         c.id: over_the_fabric(case, c, METHODS[c.method].judge(case, c))
         if c.kind is not None and case.applies(c)
         else ()
         for c in case.criteria
     }
-    day = day_of(info.run, info.created)
-    waived = apply_waivers(case, judged, waivers, day)
-    debt = Debt.of(case, profile)
+    waived = apply_waivers(case, judged, run.waivers, day)
+    debt = Debt.of(case, run.profile)
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
     outcome, why = decide(case, debt, verdicts, missing)
@@ -99,13 +76,13 @@ def judge(
             "left_out": case.plan.left_out,
             "criteria": verdicts,
             "findings": named,
-            "profile": profile.agreed() if profile else None,
+            "profile": run.profile.agreed() if run.profile else None,
             "waivers": tuple(waived.uses),
             "notes": (
-                *_notes(case, shown, results, facts, rehearsal),
+                *_notes(case, shown, run.results, facts, rehearsal),
                 *(one.words for one in slower(case, waived.judged)),
                 *old_floors(case, day),
-                *evidence.notes,
+                *run.evidence.notes,
                 *waived.notes,
                 *why,
             ),

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.methods import method
-from validation.judging.times import moment
 from validation.measures.gpu.health import GpuHealthFacts, GpuReading
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+from validation.model.times import moment
 from validation.rules.criterion import Criterion
 
 AFTER = "gpu-health-after"

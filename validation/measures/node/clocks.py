@@ -12,7 +12,7 @@ from statistics import median_low
 from typing import NamedTuple
 
 from validation.judging.case import Case
-from validation.judging.times import moment
+from validation.model.times import moment
 
 APART_S = 60.0
 """By how much clocks may differ. chrony keeps them within a millisecond, and munge, by which Slurm knows who asks,

@@ -8,6 +8,8 @@ from functools import lru_cache
 
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z", re.ASCII)
 """How the name of a run begins: when it was begun."""
+CLOCK_S = 60.0
+"""By how much times of a run may contradict each other: somebody may set the clock meanwhile. Project default."""
 _UTC = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
 
 
