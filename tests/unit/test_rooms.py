@@ -42,6 +42,8 @@ def imports(known: Mapping[str, Path]) -> dict[str, set[str]]:
 def _wanted(node: ast.AST, name: str, path: Path) -> Iterable[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+        return [one.value for one in node.args if isinstance(one, ast.Constant) and isinstance(one.value, str)]
     if not isinstance(node, ast.ImportFrom):
         return []
     base = node.module or ""
@@ -106,12 +108,13 @@ def test_validation_knows_no_toolkit() -> None:
 
 
 def test_the_check_sees_what_is_hidden(tmp_path: Path) -> None:
-    """An import in a function, one for types alone, one of a package, and one by dots."""
+    """An import in a function, one for types alone, one by dots, and one by a call."""
     for name, text in {
         "low/__init__": "",
         "low/a": "def f():\n    from validation.high.b import x\n",
         "low/c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import validation.high.b\n",
         "low/d": "from ..high import b\n",
+        "low/e": "import importlib\nimportlib.import_module('validation.high.b')\n",
         "high/__init__": "",
         "high/b": "from validation.low import a\n",
     }.items():
@@ -119,5 +122,5 @@ def test_the_check_sees_what_is_hidden(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     known = imports(modules("validation", tmp_path))
-    assert [line.split()[0].rpartition(".")[2] for line in upward(known, ["low", "high"])] == ["a", "c", "d"]
+    assert [line.split()[0].rpartition(".")[2] for line in upward(known, ["low", "high"])] == ["a", "c", "d", "e"]
     assert set(circle(known)) == {"validation.low.a", "validation.high.b"}
