@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.site import (
     CRITERIA,
+    RUN,
     criterion,
     hardware,
     job_samples,
@@ -23,13 +24,14 @@ from tests.support.site import (
 from toolkit import acceptance, rundir
 from toolkit.accepted import accepted_rates
 from validation.judging.accepted import AcceptedRates
-from validation.judging.run_data import RunData
+from validation.judging.run_data import Evidence, RunData
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology, VerdictDoc
 from validation.model.load import ConfigError, load_json
 from validation.plan.suites import make_plan
 from validation.rules.fabric import load_fabric, read_fabric
 from validation.run.catalogue import read_criteria
-from validation.run.read import read
+from validation.run.other_rules import judge_otherwise, rules_of
+from validation.run.read import Run, read, tied
 from validation.verdict.judge import judge
 
 H100 = Bom(model="PowerEdge XE9680", gpu_model="NVIDIA H100 80GB HBM3", gpu_count=4)
@@ -178,3 +180,19 @@ def test_it_is_part_of_the_run_and_may_not_change(tmp_path: Path, believed: list
     (run / "accepted.json").write_text(text.replace('"images_per_s": 2', '"images_per_s": 1'))
     with pytest.raises(ConfigError, match=r"accepted\.json.*was changed since the run began"):
         acceptance.judge_run(run)
+
+
+def test_it_counts_by_other_rules_too(tmp_path: Path, believed: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(tmp_path / "old", FIRST)
+    rates = found(tmp_path / "old")
+    assert rates is not None
+    run = keep(tmp_path / "new", SECOND, share=0.5)
+    (run / "accepted.json").write_text("".join(rates.written()))
+    info = read(run).info.model_copy(update={"documents": tied(run)})
+    (run / "run.json").write_text("".join(info.written()))
+    lines = (run / "results.jsonl").read_text()
+    (run / "results.jsonl").write_text(lines.replace(f'"run":"{RUN}"', f'"run":"{SECOND}"'))
+    monkeypatch.setattr(Run, "evidence", lambda *_: Evidence())  # its raw logs are no tool's
+    verdict, told = judge_otherwise(run, rules_of(run, None, None))
+    assert criterion(verdict, "tn.rate").verdict == "fail"
+    assert told.old_outcome == "failed"

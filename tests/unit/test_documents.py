@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from tests.support.edited import edit
 from tests.support.report_fixture import make_run
 from validation.model import VerdictDoc
 from validation.model.load import ConfigError
+from validation.run import raw_logs
+from validation.run.read import Run, tied
 from validation.run.rejudge import judge_files
 
 BANDWIDTH = "tcp-bandwidth.gpu1-fab0.gpu2-fab0"
@@ -107,8 +110,6 @@ def test_documents_that_contradict_each_other_are_refused(slow: Path, name: str)
 @pytest.mark.parametrize("keep", ["plan", "rounds"])
 def test_a_plan_that_is_not_what_would_be_planned_is_refused_with_fresh_hashes_too(slow: Path, keep: str) -> None:
     """Whoever edits run.json as well gets as far as this: the plan follows from the run's other documents."""
-    from validation.run.read import tied
-
     edit(slow / "plan.json", fewer_pairs if keep == "plan" else lambda d: d["rounds"].reverse())
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
     with pytest.raises(ConfigError, match=r"plan\.json: is not what .* would plan") as caught:
@@ -164,8 +165,6 @@ def test_each_criteria_file_that_is_judged_is_tied_to_the_run(slow: Path) -> Non
 
 
 def test_a_criterion_that_the_plan_names_must_be_there_whatever_the_hashes_say(slow: Path) -> None:
-    from validation.run.read import tied
-
     (slow / "criteria" / "20-transport.yml").unlink()
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
     with pytest.raises(ConfigError, match=r"plan\.json:\d+: measurements\.\d+\.criteria: tr\.\w+.*: in no file"):
@@ -276,6 +275,26 @@ def test_raw_logs_that_changed_or_are_missing_cost_their_measurement(run: Path, 
     words = lost(judge_files(run))
     said = f"evidence changed: raw/{BANDWIDTH}/gpu1.{suffix}" if how in ("changed", "cut") else "evidence is missing"
     assert said in words
+
+
+def test_a_raw_log_is_read_whole_however_it_comes_and_none_without_end(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, whole = judge_files(run), os.read
+    with monkeypatch.context() as patch:
+        patch.setattr(raw_logs.os, "read", lambda file, most: whole(file, min(most, 7)))
+        assert judge_files(run) == before
+    monkeypatch.setattr(raw_logs, "LOG_BYTES", 100)
+    with pytest.raises(ConfigError, match=r"raw/.* has more than .* MiB, which no raw log has"):
+        judge_files(run)
+
+
+def test_rates_of_before_that_are_damaged_are_told_by_file_and_line(run: Path) -> None:
+    (run / "accepted.json").write_text('{"rates": 1}\n')
+    info = Run(run).info.model_copy(update={"documents": tied(run)})
+    (run / "run.json").write_text("".join(info.written()))
+    with pytest.raises(ConfigError, match=r"accepted\.json:1: "):
+        judge_files(run)
 
 
 def test_a_healthy_line_after_one_below_the_floor_does_not_count(slow: Path, site_runs: dict[str, Path]) -> None:

@@ -170,7 +170,7 @@ def run(
 class BoundedLog:
     """The log of a run, which what a node prints without an end does not make as large as the disk."""
 
-    def __init__(self, log: IO[str], most: int = bounded.LOG_BYTES) -> None:
+    def __init__(self, log: IO[str], most: int = bounded.DEPLOY_LOG_BYTES) -> None:
         """`most` characters."""
         self._log, self._left = log, most
         self._most = most

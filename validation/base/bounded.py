@@ -35,7 +35,7 @@ LOG_BYTES = 512 * MIB
 """Of a raw log of a run: many times what a probe may print."""
 YAML_BYTES = 16 * MIB
 """The same of rules and settings, which people write."""
-LOG_BYTES = 256 * MIB
+DEPLOY_LOG_BYTES = 256 * MIB
 """Of the log of a deployment: a run over 1,000 nodes writes about 100 MiB."""
 KEPT_BYTES = 1 * MIB
 """Of what a program printed that printed too much: so much of its beginning is kept as evidence."""

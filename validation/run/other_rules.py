@@ -141,7 +141,7 @@ def judge_otherwise(run: Path | Run, rules: Rules) -> tuple[VerdictDoc, Rejudged
     that is damaged or contradicts itself.
     """
     run = read(run)
-    own = replace(run.data(), accepted=None)
+    own = run.data()
 
     def by(criteria: Sequence[Criterion], profile: Profile | None) -> VerdictDoc:
         known = {c.id for c in criteria}

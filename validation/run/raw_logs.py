@@ -34,6 +34,7 @@ ENDED_BY = timedelta(minutes=10)
 on busy machines. Project default."""
 _LOG = re.compile(r"(?:\.(\d+))?\.(?:out|err|probe\.json)")
 """End of a raw log's name, behind its node: the number of an attempt after the first, and what it holds."""
+_BLOCK_BYTES = 1 << 20
 
 
 def read_logs(
@@ -114,12 +115,26 @@ def _content(root: str, name: str, beside: _Folder) -> bytes | None:
         if not path.startswith(f"{root}{os.sep}") or not os.path.isfile(path):  # noqa: PTH113
             return None
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
-            content = file.read(LOG_BYTES + 1)
+        content = _read(path)
     except OSError:
         return None
     if len(content) > LOG_BYTES:
         raise ConfigError(f"{path}: has more than {LOG_BYTES >> 20} MiB, which no raw log has; look at it")
+    return content
+
+
+def _read(path: str) -> bytes:
+    """A file, or what shows that it is larger than a raw log. Room is made for what it has: of a fleet there are some
+    10,000 small ones.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(file).st_size
+        content = os.read(file, min(size, LOG_BYTES) + 1)
+        while len(content) != size and len(content) <= LOG_BYTES and (more := os.read(file, _BLOCK_BYTES)):
+            content += more  # it grows meanwhile
+    finally:
+        os.close(file)
     return content
 
 
