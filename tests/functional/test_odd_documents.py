@@ -19,6 +19,7 @@ from tests.support.rdma_run import LIGHT, ends, one, planned
 from tests.support.run_case import plan, topology
 from tests.support.tool_documents import DATA, FACTS, SOCKPERF_FACTS, training
 from tests.support.tool_documents import doc as tcp_doc
+from validation import kinds
 from validation.execute import Output, Remote
 from validation.execute.measure import read
 from validation.execute.store import RESULTS
@@ -93,14 +94,16 @@ def test_what_no_parser_foresaw_is_refused_with_its_place(monkeypatch: pytest.Mo
     def broken(doc: Any, params: Any) -> Any:
         raise ZeroDivisionError("division by\nzero")
 
-    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=broken))
+    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "facts": replace(KINDS["facts"], parse=broken)})
     with pytest.raises(ParseError, match=r"facts: .*test_odd_documents\.py:\d+ in broken: ZeroDivisionError: division"):
         parse("facts", GOOD)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1], {"a": "1"}, {"a": float("nan")}, [None]], ids=repr)
 def test_what_a_result_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=lambda *_: ([], {"size": value})))
+    monkeypatch.setattr(
+        kinds, "KINDS", {**KINDS, "facts": replace(KINDS["facts"], parse=lambda *_: ([], {"size": value}))}
+    )
     with pytest.raises(ParseError, match="size"):
         parse("facts", GOOD)  # type: ignore[arg-type]
 
@@ -211,7 +214,7 @@ def test_a_parser_that_breaks_costs_its_measurement_and_keeps_its_traceback(
     def broken(doc: Any, params: Any) -> Any:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=broken))
+    monkeypatch.setattr(kinds, "KINDS", {**KINDS, "facts": replace(KINDS["facts"], parse=broken)})
     topo = topology(2)
     whole = plan(topo)
     ids = ("facts.gpu1", "facts.gpu2")
