@@ -117,8 +117,8 @@ def test_a_gpu_that_was_passed_on_does_not_outlive_its_job(pool: Lab) -> None:
 TEN = """
 echo '{}' > /dev/shm/none-$$
 for number in 1 2 3 4 5 6 7 8 9 10; do
-    sudo -n /usr/lib/elastic-ai/lease-server/bin/container run $SLURM_JOB_ID elastic-ai-test:1 / no \
-        /dev/shm/none-$$ sleep 3146 &
+    sudo -n /usr/lib/elastic-ai/lease-server/bin/container run --job=$SLURM_JOB_ID --image=elastic-ai-test:1 \
+        --folder=/ --environment=/dev/shm/none-$$ -- sleep 3146 &
 done
 wait
 """
