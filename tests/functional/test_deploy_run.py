@@ -162,13 +162,16 @@ def test_a_site_is_deployed_from_any_folder_and_the_next_run_knows_how_long_it_t
     assert first.stderr.splitlines()[-1].endswith(f"log: {log}")
     assert "changed: [one]" in log.read_text()
     assert "PLAY RECAP" in log.read_text()
+    (last,) = tmp_path.rglob("last-*run.json")
+    known = json.loads(last.read_text()) | {"total_s": 600.0}  # a busy machine may take longer than the first time
+    last.write_text(json.dumps(known))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     again = subprocess.run(
         site.words("-i", "../inventory"), cwd=elsewhere, env=site.env, capture_output=True, text=True, check=False
     )
     assert (again.returncode, again.stdout) == (0, "one  ok: nothing changed\ntwo  ok: nothing changed\n")
-    assert re.search(r"^\[1/2\] base on one, two   \ds elapsed, about \d+s left$", again.stderr, re.MULTILINE)
+    assert re.search(r"^\[1/2\] base on one, two   \d+s elapsed, about [\dms]+ left$", again.stderr, re.MULTILINE)
     assert "[2/2]" not in again.stderr, "no two lines within 15 seconds"
 
 

@@ -67,7 +67,7 @@ def test_the_labs_own_package_cache_is_still_found_and_ended() -> None:
                              stdin=subprocess.PIPE)  # fmt: skip
     try:
         network.stop_services("nosuchlab")
-        assert cache.wait(timeout=30) == -signal.SIGKILL
+        assert cache.wait(timeout=120) == -signal.SIGKILL
     finally:
         cache.kill()
 
