@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,8 +67,11 @@ def test_the_labs_own_package_cache_is_still_found_and_ended() -> None:
     cache = subprocess.Popen([*python_words("toolkit.lab.aptcache")[:-1], "'toolkit.lab.aptcache'; input()", mark],
                              stdin=subprocess.PIPE)  # fmt: skip
     try:
+        while mark.encode() not in Path(f"/proc/{cache.pid}/cmdline").read_bytes():  # empty until exec is through
+            assert cache.poll() is None
+            time.sleep(0.01)
         network.stop_services("nosuchlab")
-        assert cache.wait(timeout=120) == -signal.SIGKILL
+        assert cache.wait(timeout=30) == -signal.SIGKILL
     finally:
         cache.kill()
 
