@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import TypeVar
 
@@ -39,37 +40,29 @@ def _modules(what: str, wanted: Callable[[str], bool]) -> tuple[ModuleType, ...]
 
 
 class Discovered(Mapping[str, T]):
-    """Entries by their names, in the order of these. A module adds its own when it is imported; the measurements, and
-    those of the packages that are named here, are imported when somebody looks.
-    """
+    """Entries by their names, in the order in which they are found. They are looked for when the first is asked for."""
 
-    def __init__(self, *packages: str) -> None:
-        """`packages`: where entries may stand beside the measurements."""
-        self._packages = (*packages, MEASURES)
-        self._entries: dict[str, T] = {}
-        self._whole: dict[str, T] | None = None
+    def __init__(self, find: Callable[[], Iterable[tuple[str, T]]]) -> None:
+        """`find`: names and entries; ValueError at the first use where two have one name."""
+        self._find = find
 
-    def add(self, name: str, entry: T) -> None:
-        """Take an entry up; ValueError where there is one of that name from elsewhere."""
-        if name in self._entries and self._whole is not None:
-            raise ValueError(f"there are two of the name {name!r}")
-        self._entries[name] = entry
-
+    @functools.cached_property
     def _all(self) -> dict[str, T]:
-        if self._whole is None:
-            for package in self._packages:
-                modules(package)
-            self._whole = dict(sorted(self._entries.items()))
-        return self._whole
+        found: dict[str, T] = {}
+        for name, entry in self._find():
+            if name in found:
+                raise ValueError(f"two measurements bring the name {name!r}; rename one")
+            found[name] = entry
+        return found
 
     def __getitem__(self, name: str) -> T:
         """The entry of that name; KeyError."""
-        return self._all()[name]
+        return self._all[name]
 
     def __iter__(self) -> Iterator[str]:
         """The names, in their order."""
-        return iter(self._all())
+        return iter(self._all)
 
     def __len__(self) -> int:
         """How many there are."""
-        return len(self._all())
+        return len(self._all)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from validation.base import discovery
 from validation.base.discovery import Discovered
 from validation.judging.case import Case
 from validation.model import Judgement, VerdictDoc
@@ -32,14 +33,23 @@ class Method:
     counts: str = ""
 
 
-METHODS: Discovered[Method] = Discovered("validation.judging")
+_declared: list[tuple[str, Method]] = []
+
+
+def _found() -> list[tuple[str, Method]]:
+    discovery.modules("validation.judging")
+    discovery.modules()
+    return sorted(_declared, key=lambda one: one[0])
+
+
+METHODS = Discovered(_found)
 
 
 def method(name: str, about: str, *, figures: bool = False, counts: str = "") -> Callable[[J], J]:
     """Make a function the method of that name; the other arguments are fields of `Method`."""
 
     def known(judge: J) -> J:
-        METHODS.add(name, Method(judge, about, figures, counts))
+        _declared.append((name, Method(judge, about, figures, counts)))
         return judge
 
     return known

@@ -5,8 +5,7 @@ Every module of the measurements that has `KINDS` adds its records; nothing else
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from validation.base import discovery
 from validation.base.errors import RunError
@@ -22,33 +21,12 @@ PROBE_PYTHON = "/opt/elastic-ai/acceptance/bin/python"
 """The interpreter that has the probes on a node; role acceptance installs it."""
 
 
-class _Kinds(Mapping[str, Kind]):
-    """All records, by their names. The measurements are imported when the first is asked for."""
-
-    @functools.cached_property
-    def _all(self) -> dict[str, Kind]:
-        found = [
-            kind for module in discovery.modules() for kind in getattr(module, "KINDS", ()) if isinstance(kind, Kind)
-        ]
-        names = [kind.name for kind in found]
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ValueError(f"two kinds of measurement have one name: {', '.join(sorted(twice))}")
-        return {kind.name: kind for kind in sorted(found, key=lambda kind: kind.name)}
-
-    def __getitem__(self, name: str) -> Kind:
-        """The record of that name; KeyError."""
-        return self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, in their order."""
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._all)
+def _found() -> list[tuple[str, Kind]]:
+    every = (kind for module in discovery.modules() for kind in getattr(module, "KINDS", ()) if isinstance(kind, Kind))
+    return sorted(((kind.name, kind) for kind in every), key=lambda one: one[0])
 
 
-KINDS = _Kinds()
+KINDS = discovery.Discovered(_found)
 
 
 def title(kind: str) -> str:

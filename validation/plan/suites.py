@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from validation.base import discovery
@@ -29,29 +28,14 @@ __all__ = [
 ]
 
 
-class _Suites(Mapping[str, Suite]):
-    """All suites, in the order in which they are planned. The measurements are imported when the first is asked for."""
-
-    @functools.cached_property
-    def _all(self) -> dict[str, Suite]:
-        modules = (each_node, *discovery.modules())
-        found = [module.SUITE for module in modules if isinstance(getattr(module, "SUITE", None), Suite)]
-        return {suite.name: suite for suite in sorted(found, key=lambda suite: suite.place)}
-
-    def __getitem__(self, name: str) -> Suite:
-        """The suite of that name; KeyError."""
-        return self._all[name]
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, in their order."""
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._all)
+def _found() -> list[tuple[str, Suite]]:
+    modules = (each_node, *discovery.modules())
+    every = [module.SUITE for module in modules if isinstance(getattr(module, "SUITE", None), Suite)]
+    return [(suite.name, suite) for suite in sorted(every, key=lambda suite: suite.place)]
 
 
-SUITES = _Suites()
+SUITES = discovery.Discovered(_found)
+"""All suites, in the order in which they are planned."""
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
 #: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
