@@ -29,7 +29,7 @@ def test_the_table_lists_what_is_left_out_and_nothing_else() -> None:
     """The reasons that bin/test prints at its end are those of the tests that it left out."""
     scenarios = {f"molecule/{path.parent.name}" for path in ROOT.glob("molecule/*/molecule.yml")}
     collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
-    collect += ["tests/integration", "tests/functional", "tests/engine"]
+    collect += ["tests/integration", "tests/functional", "tests/engine", "tests/engine_torch"]
     found = []
     for more in ([], ["--rest"]):
         done = subprocess.run([*collect, *more], cwd=ROOT, capture_output=True, text=True, check=True)

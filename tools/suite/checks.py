@@ -97,6 +97,7 @@ def checks(wanted: Wanted, memory: str | None) -> list[Check]:
         found += [
             tests("functional tests", *files[LOOPBACK]),
             tests("functional tests of engines, leases and nodes", "tests/engine", *files["engines"]),
+            tests("PyTorch by the engine torch", "tests/engine_torch"),
             tests("functional tests that only compute", *files["computes"], when=When.BESIDE),
             tests("functional tests of systems and reports", *files["systems"], when=When.BESIDE),
         ]

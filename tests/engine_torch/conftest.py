@@ -1,0 +1,17 @@
+"""The engine `torch` with a real torch: a server on loopback for all tests of a run; what breaks one has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import torch_engine
+from tests.support.torch_engine import Server
+
+
+@pytest.fixture(scope="session")
+def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with one thread; each program is a session of its own."""
+    with torch_engine.server(tmp_path_factory.mktemp("torch-server")) as one:
+        yield one
