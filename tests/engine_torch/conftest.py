@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import torch_engine
-from tests.support.torch_engine import Server
+if TYPE_CHECKING:
+    from tests.support.torch_engine import Server
 
 
 @pytest.fixture(scope="session")
 def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with one thread; each program is a session of its own."""
+    from tests.support import torch_engine
+
     with torch_engine.server(tmp_path_factory.mktemp("torch-server")) as one:
         yield one

@@ -1,4 +1,4 @@
-"""What the tests of the engine `torch` stand on: a torch of processors in the range of the lock, a build that is kept."""
+"""What the tests of the engine `torch` stand on: a torch for processors, in the range of the lock."""
 
 from __future__ import annotations
 
