@@ -150,6 +150,8 @@ class Engine(Form):
     glibc: str
     machine: str
     transports: list[str]
+    #: Of the engine torch alone: minor releases of PyTorch that it has libraries for.
+    torch: list[str] = Field(default_factory=list)
 
 
 class EnginePack(BaseModel):

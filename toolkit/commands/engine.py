@@ -13,6 +13,7 @@ from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
 from toolkit.engine import pack as packer
+from toolkit.engine import torch_build as torch_builder
 from toolkit.errors import LabError
 
 
@@ -20,46 +21,81 @@ from toolkit.errors import LabError
 def engine() -> None:
     """Build the engine for GPUs over the network.
 
-    `build` makes the reference engine: memory, copies and kernels by the CUDA driver API, for labs, CI and calibration;
-    it has no CUDA runtime, so PyTorch does not run on it. `pack` makes an archive from the files that an engine's
-    publisher released. The roles install both.
+    `build` makes the toolkit's own engines. `reference`: memory, copies and kernels by the CUDA driver API, for labs,
+    CI and calibration; it has no CUDA runtime. `torch`: PyTorch programs, by PyTorch's own operators. `pack` makes an
+    archive from the files that an engine's publisher released. The roles install them.
 
     \b
     toolkit engine build
+    toolkit engine build torch --torch ~/venv/bin/python
     toolkit engine pack lupine --from lupine-1.0.0.zip
     """
 
 
 @engine.command()
+@click.argument("name", type=click.Choice(["reference", "torch"]), metavar="[ENGINE]", default="reference")
 @click.option(
     "--out",
     "--output",
     "output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write into this file.  [default: elastic-ai-reference-RELEASE.tar.gz here]",
+    type=click.Path(path_type=Path),
+    help="Write into this file, or (torch) into this folder where it does not end in .tar.gz."
+    "  [default: elastic-ai-ENGINE-RELEASE.tar.gz here]",
 )
 @click.option("--release", help="Give the release this name.  [default: the toolkit's version and the sources' hash]")
+@click.option(
+    "--torch",
+    "torches",
+    multiple=True,
+    metavar="PYTHON",
+    help="torch: compile against the PyTorch of this Python; once for each minor release that users have.",
+)
 @json_option
-def build(output: Path | None, release: str | None, as_json: bool) -> None:
-    """Build the reference engine from the toolkit's C sources with this machine's gcc.
+def build(name: str, output: Path | None, release: str | None, torches: tuple[str, ...], as_json: bool) -> None:
+    """Build an engine from the toolkit's sources with this machine's gcc: reference (the default), or torch.
 
     Prints path and sha256, which the inventory gives to the roles as remoting_engine_artifact and
-    remoting_engine_sha256. A client and a server talk only when both are of the same release.
+    remoting_engine_sha256. A client and a server of the reference engine talk only when both are of the same release.
 
     \b
     toolkit engine build --out /srv/engine.tar.gz
+    toolkit engine build torch --torch ~/venv/bin/python --out /srv/engine-torch.tar.gz
+
+    torch sends the operators of PyTorch programs. It needs g++ and, for each minor release of PyTorch that users'
+    programs have, a Python with that release (its ordinary wheel, for processors or for GPUs).
     """
-    chosen = release or builder.default_release()
-    target = output or Path(f"elastic-ai-reference-{chosen}.tar.gz")
+    if (name == "torch") != bool(torches):
+        raise click.UsageError(
+            "give --torch PYTHON, a Python that has PyTorch" if name == "torch" else "--torch is for the engine torch"
+        )
     try:
-        made = builder.build_engine(target, chosen)
+        if name == "torch":
+            made = _build_torch(output, release, torches)
+        else:
+            chosen = release or builder.default_release()
+            built = builder.build_engine(output or Path(f"elastic-ai-reference-{chosen}.tar.gz"), chosen)
+            made = torch_builder.Made(built.path, built.sha256, built.info)
     except OSError as e:
         raise LabError(str(e)) from e
     if as_json:
         answers.say("engine", {"path": str(made.path.absolute()), "sha256": made.sha256, **asdict(made.info)})
         return
-    click.echo(f"path: {made.path.absolute()}\nsha256: {made.sha256}")
+    click.echo(f"path: {made.path.absolute()}")
+    if made.sha256:
+        click.echo(f"sha256: {made.sha256}")
     click.echo(f"release: {made.info.release}, for {made.info.machine} with glibc {made.info.glibc} or newer")
+    if isinstance(made.info, torch_builder.TorchInfo):
+        click.echo(f"PyTorch: {', '.join(made.info.torch)}")
+
+
+def _build_torch(output: Path | None, release: str | None, pythons: tuple[str, ...]) -> torch_builder.Made:
+    """The engine torch for the PyTorch of each of these, in a folder or an archive."""
+    torches = [torch_builder.ask(python) for python in pythons]
+    chosen = release or torch_builder.default_release()
+    target = output or Path(f"elastic-ai-torch-{chosen}.tar.gz")
+    if target.name.endswith(".tar.gz"):
+        return torch_builder.build_archive(target, torches, chosen)
+    return torch_builder.Made(target, "", torch_builder.build_folder(target, torches, chosen))
 
 
 @engine.command()

@@ -1,0 +1,290 @@
+"""Building the engine `torch`: client plug-in and server, compiled against the PyTorch of a given Python.
+
+PyTorch's C++ interface holds for a minor release, so there is one pair of libraries for each; what they are compiled
+against is asked of that Python itself, and nothing of PyTorch is needed by the toolkit's own. Objects are kept by their
+content: a second build compiles only what changed.
+
+Artefact (a folder, or tar.gz of it):
+    engine.json                             {"engine": "torch", "release": R, "protocol": "1", "glibc": "2.34",
+                                             "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
+    bin/elastic-ai-torchserver              the server's launcher, a Python program
+    lib/libelastic_ai_torchserver-2.13.so   what it loads, for the PyTorch that it imports
+    lib/libelastic_ai_torch-2.13.so         what the plug-in loads, for the PyTorch of the user's program
+    python/                                 the plug-in (PYTHONPATH of the program)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit.engine.build import SOURCES, EngineInfo, needed_glibc, write_archive
+from toolkit.errors import BuildError
+from toolkit.loudness import progress
+from validation.base.files import cache_folder
+from validation.base.temporary import room
+from validation.rules.release import release as toolkit_release
+
+TORCH = SOURCES / "torch"
+PROTOCOL = "1"  # WIRE_VERSION in torch/shared/wire.h
+LAUNCHER = "elastic-ai-torchserver"
+#: Folders of sources of each library.
+LIBRARIES = {"libelastic_ai_torch": ("client", "shared"), "libelastic_ai_torchserver": ("server", "shared")}
+FLAGS = (
+    "-std=c++20", "-O2", "-g0", "-fPIC", "-fstack-protector-strong", "-Wall", "-Wextra", "-Wno-unused-parameter",
+    "-pthread",
+)  # fmt: skip
+LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none", "-pthread")
+#: For tests; the program that loads such a library preloads the sanitizers' own.
+SANITIZERS = ("-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+#: Objects that stay in the cache.
+KEPT = 256
+#: The oldest release whose operators and hooks the engine is written for.
+OLDEST = (2, 9)
+_ASK = """
+import json, os
+try:
+    import torch
+except ImportError as fault:
+    print(json.dumps({"fault": str(fault)}))
+else:
+    print(json.dumps({"version": torch.__version__, "git": str(torch.version.git_version),
+                      "folder": os.path.dirname(torch.__file__), "abi": int(torch.compiled_with_cxx11_abi())}))
+"""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """The PyTorch of a Python: version, the commit that it was built from, its folder, and its C++ ABI."""
+
+    version: str
+    git: str
+    folder: Path
+    abi: int
+
+    @property
+    def minor(self) -> str:
+        """Release as 2.13, for which a library holds."""
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        """The same in numbers."""
+        major, minor = self.minor.split(".")
+        return int(major), int(minor)
+
+
+@dataclass(frozen=True)
+class TorchInfo(EngineInfo):
+    """engine.json of this engine: `torch` are the minor releases of PyTorch that it has libraries for."""
+
+    torch: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was built: a folder (sha256 is "") or an archive."""
+
+    path: Path
+    sha256: str
+    info: EngineInfo
+
+
+def ask(python: str) -> Torch:
+    """The PyTorch of that Python. BuildError with a sentence where it has none, or no headers."""
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environment
+        )
+        said = done.stdout.strip()
+        answer: dict[str, Any] = json.loads(said.splitlines()[-1]) if said else {"fault": done.stderr.strip()}
+    except (OSError, ValueError) as fault:
+        raise BuildError(f"--torch {python}: not a Python that runs here ({fault})") from None
+    if "fault" in answer:
+        last = (answer["fault"].splitlines() or [f"it ended with {done.returncode}"])[-1]
+        raise BuildError(f"--torch {python}: it has no PyTorch ({last}); install torch there, or give another Python")
+    if not re.match(r"\d+\.\d+", answer["version"]):
+        raise BuildError(f"--torch {python}: PyTorch {answer['version']!r} is no release")
+    found = Torch(str(answer["version"]), answer["git"], Path(answer["folder"]), answer["abi"])
+    if found.numbers < OLDEST:
+        least = ".".join(str(number) for number in OLDEST)
+        raise BuildError(f"--torch {python}: PyTorch {found.version}; the engine is for {least} and newer")
+    if not (found.folder / "include/ATen/core/Tensor.h").is_file():
+        raise BuildError(f"--torch {python}: {found.folder} has no headers (include/); install PyTorch's own wheel")
+    return found
+
+
+def missing_tools() -> str:
+    """What the machine lacks for building, as one sentence; "" when it has everything."""
+    lacks = [name for name, tool in (("g++", "g++"), ("binutils", "objdump")) if not shutil.which(tool)]
+    return f"missing packages: {' '.join(lacks)}; install them with: apt-get install {' '.join(lacks)}" if lacks else ""
+
+
+def _sources(library: str) -> list[Path]:
+    return [path for folder in LIBRARIES[library] for path in sorted((TORCH / folder).glob("*.cc"))]
+
+
+def _reads(source: Path) -> list[Path]:
+    """The source and those of the engine's own files that it includes, by any way."""
+    seen: list[Path] = []
+    ahead = [source]
+    while ahead:
+        path = ahead.pop()
+        if path in seen:
+            continue
+        seen.append(path)
+        for name in re.findall(r'^\s*#\s*include\s*"([^"]+)"', path.read_text(), re.M):
+            places = (path.parent / name, TORCH / name, SOURCES / name)
+            ahead += [place.resolve() for place in places if place.is_file()][:1]
+    return sorted(seen)
+
+
+def _digest(words: object, paths: Sequence[Path]) -> str:
+    digest = hashlib.sha256(repr(words).encode())
+    for path in paths:
+        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _compiler() -> str:
+    try:
+        return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
+    except FileNotFoundError as fault:
+        raise BuildError(missing_tools() or str(fault)) from None
+
+
+def _run(command: Sequence[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as fault:
+        raise BuildError(missing_tools() or str(fault)) from None
+    if done.returncode:
+        raise BuildError(missing_tools() or f"g++ failed for {what}:\n{done.stderr.strip()}")
+
+
+def _compile(source: Path, torch: Torch, flags: Sequence[str], kept: Path) -> None:
+    """The object of a source as `kept`, in one rename."""
+    include = torch.folder / "include"
+    command = ["g++", *flags, f"-I{TORCH}", f"-I{SOURCES}"]
+    command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+    with room("eai-torch", kept.parent) as scratch:
+        _run([*command, "-c", str(source), "-o", str(scratch / "object.o")], str(source.relative_to(SOURCES)))
+        (scratch / "object.o").replace(kept)
+
+
+def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) -> list[Path]:
+    """Both libraries for that PyTorch in `folder`. Raises BuildError."""
+    try:
+        objects = cache_folder("engine-torch")
+        objects.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError) as fault:
+        raise BuildError(f"objects cannot be kept in this user's cache: {fault}; set XDG_CACHE_HOME") from fault
+    flags = (*FLAGS, *(SANITIZERS if sanitized else ("-D_FORTIFY_SOURCE=2",)), f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}")
+    about = (flags, torch.version, torch.git, _compiler())
+    parts = {library: _sources(library) for library in LIBRARIES}
+    for library in [library for library, sources in parts.items() if not sources]:
+        progress(f"{library}: left out, for {TORCH} has no sources of it")
+        del parts[library]
+    wanted = {
+        source: objects / f"{_digest(about, _reads(source))[:32]}.o" for sources in parts.values() for source in sources
+    }
+    todo = [source for source, kept in wanted.items() if not kept.is_file()]
+    for kept in set(wanted.values()) - {wanted[source] for source in todo}:
+        kept.touch()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        jobs = {pool.submit(_compile, source, torch, flags, wanted[source]): source for source in todo}
+        try:
+            for number, job in enumerate(as_completed(jobs), 1):
+                job.result()
+                words = f"torch {torch.minor}: {jobs[job].relative_to(TORCH)} compiled, {number} of {len(todo)}"
+                progress(f"{words} ({len(wanted)} in all)")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    made = [
+        _link(folder, library, [wanted[s] for s in sources], torch, sanitized) for library, sources in parts.items()
+    ]
+    for old in sorted(objects.glob("*.o"), key=os.path.getmtime)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return made
+
+
+def _link(folder: Path, library: str, objects: Sequence[Path], torch: Torch, sanitized: bool) -> Path:
+    target = folder / f"{library}-{torch.minor}.so"
+    folder.mkdir(parents=True, exist_ok=True)
+    link = (*SANITIZERS, *(word for word in LINK if word != "-Wl,-z,defs")) if sanitized else LINK
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    command = ["g++", *link, f"-Wl,-soname,{target.name}", "-o", str(partial), *(str(path) for path in objects)]
+    try:
+        _run([*command, f"-L{torch.folder / 'lib'}", "-lc10", "-ltorch_cpu"], target.name)
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def default_release() -> str:
+    """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
+    paths = [path for path in sorted(TORCH.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    return f"{toolkit_release()}-{_digest((FLAGS, LINK), paths)[:8]}"
+
+
+def build_folder(
+    folder: Path, torches: Sequence[Torch], release: str | None = None, *, sanitized: bool = False
+) -> TorchInfo:
+    """The engine for these releases of PyTorch in `folder`; what else is there stays. Raises BuildError."""
+    chosen = release or default_release()
+    minors = [torch.minor for torch in torches]
+    if twice := sorted({minor for minor in minors if minors.count(minor) > 1}):
+        raise BuildError(f"--torch: PyTorch {', '.join(twice)} is given twice; one Python for each minor release")
+    files = [path for torch in torches for path in compile_libraries(folder / "lib", torch, sanitized=sanitized)]
+    if (TORCH / "server" / LAUNCHER).is_file():
+        _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
+    for path in sorted((TORCH / "python").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            _copy(path, folder / "python" / path.relative_to(TORCH / "python"), 0o644)
+    info = TorchInfo(
+        "torch", chosen, PROTOCOL, needed_glibc(files), platform.machine(), ("tcp",),
+        tuple(torch.minor for torch in sorted(torches, key=lambda one: one.numbers)),
+    )  # fmt: skip
+    (folder / "engine.json").write_text(json.dumps(asdict(info), indent=2) + "\n")
+    return info
+
+
+def _copy(source: Path, target: Path, mode: int) -> None:
+    """In one rename: a server that runs from here goes on with what it had."""
+    if not source.is_file():
+        raise BuildError(f"{source}: not there")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.{os.getpid()}")
+    partial.write_bytes(source.read_bytes())
+    partial.chmod(mode)
+    partial.replace(target)
+
+
+def build_archive(output: Path, torches: Sequence[Torch], release: str | None = None) -> Made:
+    """The same as an archive; the same sources, compiler and PyTorch give the same bytes. Raises BuildError."""
+    with room("eai-engine") as scratch:
+        info = build_folder(scratch, torches, release)
+        files = [path for path in sorted(scratch.rglob("*")) if path.is_file()]
+        content = [
+            (path.relative_to(scratch).as_posix(), path.read_bytes(), 0o644 if _plain(path) else 0o755)
+            for path in files
+        ]
+        sha256 = write_archive(output, content)
+    return Made(output, sha256, info)
+
+
+def _plain(path: Path) -> bool:
+    return path.suffix != ".so" and path.name != LAUNCHER
