@@ -1,10 +1,11 @@
-"""TERM as Ctrl-C, for commands that take back what they did before they end."""
+"""Signals that end a command, for commands that take back what they did before they end."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 from collections.abc import Iterator
+from types import FrameType
 
 
 @contextlib.contextmanager
@@ -19,3 +20,30 @@ def term_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """INT and TERM that come meanwhile act at the end of it.
+
+    Round the start of a process and the note of it: an interrupt between the two leaves a process that nobody knows,
+    and nobody ends. Round the end of processes too, so that a second Ctrl-C does not leave some of them.
+    """
+    came: list[int] = []
+
+    def later(number: int, _: FrameType | None) -> None:
+        came.append(number)
+
+    # What is ignored or ends the process without a word of Python stays as it is.
+    before = {
+        number: handler for number in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(number))
+    }
+    for number in before:
+        signal.signal(number, later)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for one in dict.fromkeys(came):
+            signal.raise_signal(one)

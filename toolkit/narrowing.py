@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkit.errors import UsageFault
+from toolkit.interruption import interrupted_afterwards
 from toolkit.inventory import read_inventory
 from validation.analysis.group_tests import Job, Narrowed, Narrowing
 from validation.base.counting import number_of
@@ -116,7 +118,8 @@ class Runner:
                 while waiting and len(running) < self.at_once:
                     job = waiting.pop(0)
                     log = self.out / f"job-{len(self.done) + len(running) + 1}.log"
-                    running[job] = (self._start(job, log), time.monotonic(), log)
+                    with interrupted_afterwards():
+                        running[job] = (self._start(job, log), time.monotonic(), log)
                 for job, (child, since, log) in list(running.items()):
                     late = time.monotonic() - since > self.limit_s
                     code = child.poll()
@@ -130,8 +133,8 @@ class Runner:
                     self.say(f"  {','.join(job)}: {self.done[-1].words}")
                 time.sleep(LOOK_S)
         finally:
-            for child, _, _ in running.values():
-                end(child)
+            with interrupted_afterwards():
+                end(*(child for child, _, _ in running.values()))
         return worked
 
     def _start(self, job: Job, log: Path) -> subprocess.Popen[bytes]:
@@ -154,14 +157,24 @@ class Runner:
         return word
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
-    """A job and what it started on this machine: TERM, and after END_S KILL."""
+def end(*children: subprocess.Popen[bytes]) -> None:
+    """Jobs and what they started on this machine: TERM, after END_S KILL, and END_S more for their end."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(child.pid, number)
-        except ProcessLookupError:
-            return
-        try:
-            child.wait(END_S)
-        except subprocess.TimeoutExpired:
-            continue
+        for child in children:
+            _signal(child, number)
+        until = time.monotonic() + END_S
+        for child in children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(0.0, until - time.monotonic()))
+    # What a job had started was ended with it, and is somebody else's to be waited for.
+    while any(_signal(child, 0) for child in children) and time.monotonic() < until:
+        time.sleep(LOOK_S)
+
+
+def _signal(child: subprocess.Popen[bytes], number: int) -> bool:
+    """To all of a job's group; False where nothing of it is left."""
+    try:
+        os.killpg(child.pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -20,6 +20,7 @@ from ansible.errors import AnsibleFilterError
 from jinja2 import Environment
 
 from tests.support.node_modules import load
+from tests.support.processes import command_line
 from tests.support.warm import ansible
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +125,12 @@ def alive(mark: str) -> list[str]:
     return subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False).stdout.split()
 
 
+def ranks_of(mark: str) -> list[str]:
+    """One that has just been started shows its parent's command line for a moment."""
+    commands = {pid: command_line(pid) for pid in alive(mark)}
+    return [pid for pid, words in commands.items() if words[1:2] == ["-c"] and "python" in words[0]]
+
+
 @pytest.mark.parametrize(
     "end", ["launcher killed", "launcher interrupted", "leash killed", "program fails", "a rank dies"]
 )
@@ -163,13 +170,10 @@ def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
             return
         until = time.monotonic() + 30
         # two agents, and two ranks of each
-        while len(alive(mark)) < 7 and time.monotonic() < until:
+        while not (len(alive(mark)) >= 7 and len(ranks := ranks_of(mark)) == 4):
+            assert time.monotonic() < until
             time.sleep(0.1)
-        assert len(alive(mark)) >= 7
         if end == "a rank dies":
-            commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in alive(mark)}
-            ranks = [pid for pid, words in commands.items() if words[1] == b"-c" and b"python" in words[0]]
-            assert len(ranks) == 4
             os.kill(int(ranks[-1]), signal.SIGKILL)
         elif end == "leash killed":
             leash = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import catches, runs
 from toolkit.lease import LeaseError, slurm
 
 pytestmark = pytest.mark.engines
@@ -34,19 +35,19 @@ def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Pat
     process = go("sh", "-c", f"trap 'exit 9' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.1; done")
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
         time.sleep(0.05)
-    time.sleep(0.3)
+    while not catches(process.pid, signal.SIGTERM):  # the program begins before we pass on what we are sent
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 9
     (tmp_path / "pid").unlink()
     process = go("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
         time.sleep(0.05)
-    time.sleep(0.3)
     process.kill()  # as power loss for the tool alone: its program ends too
     process.wait(20)
     pid = int((tmp_path / "pid").read_text())
     for _ in range(100):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
+        if not runs(pid):
             break
         time.sleep(0.05)
     else:

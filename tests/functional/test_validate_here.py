@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.processes import command_line
 from tests.support.run_case import processes_of
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
 from validation.model.load import load_json
@@ -150,7 +151,7 @@ def probes(pid: int) -> list[int]:
         found = [int(child) for child in children.read_text().split()]
     except (OSError, ValueError):
         return []
-    return [child for child in found if "validation.probes" in Path(f"/proc/{child}/cmdline").read_text()]
+    return [child for child in found if "validation.probes" in " ".join(command_line(child))]
 
 
 def test_nobody_continues_it_on_another_machine(done: tuple[Path, int, str, str], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_lab import until
+from tests.support.processes import runs
 from tools.suite import __main__ as program
 from tools.suite.checks import GROUPS, LOOPBACK, Check, When, checks, group_of, marked
 from tools.suite.lanes import BESIDE, Ended, Lanes, ready
@@ -167,13 +167,6 @@ def test_the_seconds_of_a_processor_are_those_of_all_its_processes(tmp_path: Pat
     (one,) = Lanes(tmp_path, time.monotonic(), lambda line: None).run([shell("busy", f"{busy}; {busy}")])
     assert one.busy_s >= 0.6
     assert isinstance(one, Ended)
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

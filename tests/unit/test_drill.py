@@ -314,7 +314,7 @@ def test_the_first_results_are_waited_for(tmp_path, monkeypatch):
 
 def test_ctrl_c_and_term_end_the_validation_first(tmp_path):
     ready = tmp_path / "ready"
-    script = f"import pathlib, time\npathlib.Path({str(ready)!r}).touch()\ntry: time.sleep(60)\n"
+    script = f"import pathlib, time\ntry: pathlib.Path({str(ready)!r}).touch(), time.sleep(60)\n"
     script += f"except KeyboardInterrupt: pathlib.Path({str(tmp_path / 'ended')!r}).touch()"
 
     def term():

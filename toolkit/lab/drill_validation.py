@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolkit.errors import LabError
 from toolkit.exits import Exit
+from toolkit.interruption import interrupted_afterwards
 from toolkit.lab.drill import Refused, newest
 from validation.model import VerdictDoc
 
@@ -27,20 +28,21 @@ def run(command: list[str], folder: Path, begun: Callable[[], None] | None = Non
     """
     folder.mkdir(parents=True, exist_ok=True)
     log, until = folder / "validate.log", time.monotonic() + LIMIT_S
-    with log.open("wb") as told:
-        # of a session of its own: Ctrl-C reaches it by us alone, once
-        child = subprocess.Popen(command, stdout=told, stderr=told, stdin=subprocess.DEVNULL, start_new_session=True)
-        try:
-            while child.poll() is None:
-                if begun is not None and any(path.stat().st_size for path in folder.glob("*/results.jsonl")):
-                    begun()
-                    begun = None
-                if time.monotonic() > until:
-                    raise LabError(f"no end after {LIMIT_S} s")
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    child.wait(LOOK_S)
-        finally:
-            _end(child)
+    with log.open("wb") as told, contextlib.ExitStack() as ending:
+        with interrupted_afterwards():
+            # of a session of its own: Ctrl-C reaches it by us alone, once
+            child = subprocess.Popen(
+                command, stdout=told, stderr=told, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            ending.callback(_end, child)
+        while child.poll() is None:
+            if begun is not None and any(path.stat().st_size for path in folder.glob("*/results.jsonl")):
+                begun()
+                begun = None
+            if time.monotonic() > until:
+                raise LabError(f"no end after {LIMIT_S} s")
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(LOOK_S)
     if child.returncode not in (Exit.OK, Exit.FAILED, Exit.INCOMPLETE):
         words = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         said = f"toolkit validate ended with {child.returncode}: {words[-1] if words else 'nothing said'}"
