@@ -22,7 +22,7 @@ MORE = {
     "roles/*/README.md": "reference/roles/*.md",
 }
 #: Pages with links that the tests look at, but that are no part of the site.
-ALSO = ("changelog.d/README.md", "tests/data/README.md")
+ALSO = ("changelog.d/README.md", "tests/data/README.md", "examples/README.md")
 NOT_A_PAGE = {".md"}
 
 

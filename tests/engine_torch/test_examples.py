@@ -1,0 +1,74 @@
+"""The programs of examples/ as a user runs them, natively: they train, and go on where they were interrupted."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.torch_engine import Ran, ended, run, start
+from tests.support.torch_env import ROOT
+
+EXAMPLES = ROOT / "examples"
+SHORT = {
+    "resnet.py": ("--depth", "26", "--size", "32", "--batch", "4", "--steps", "4"),
+    "gpt.py": ("--width", "64", "--layers", "2", "--steps", "8", "--write", "8"),
+    "resume.py": ("--epochs", "1"),
+    "amp.py": ("--steps", "6"),
+}
+"""Each program in a form that takes seconds."""
+KNOWN = {"torch", "numpy"}
+
+
+def test_each_example_has_its_short_form_and_its_row() -> None:
+    assert sorted(SHORT) == sorted(path.name for path in EXAMPLES.glob("*.py"))
+    page = (EXAMPLES / "README.md").read_text()
+    assert [name for name in SHORT if f"[{name}]({name})" not in page] == []
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_nothing_in_it_is_ours(name: str) -> None:
+    """PyTorch and the standard library alone."""
+    tree = ast.parse((EXAMPLES / name).read_text())
+    imports = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    imports += [node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert {word.split(".")[0] for word in imports} <= {*sys.stdlib_module_names, *KNOWN}
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_it_trains_and_its_two_figures_are_one(name: str, tmp_path: Path) -> None:
+    done = run(EXAMPLES / name, "native", None, *SHORT[name], cwd=tmp_path)
+    assert done.out.startswith("device cpu")
+    assert len(done.losses) >= 4
+    for line in done.losses:
+        bits, decimal = line.split()[:2]
+        assert f"{float.fromhex(bits):.6f}" == decimal
+
+
+def interrupted(folder: Path, *words: str) -> Ran:
+    """The training, ended by SIGTERM once it has read a loss."""
+    process = start(EXAMPLES / "resume.py", "native", None, *words, cwd=folder)
+    assert process.stdout is not None
+    head = ""
+    while not head.splitlines()[-1:] or not head.splitlines()[-1].startswith("loss "):
+        head += process.stdout.readline()
+        assert process.poll() is None, head
+    process.send_signal(signal.SIGTERM)
+    rest = ended(process)
+    lines = [line[5:] for line in head.splitlines() if line.startswith("loss ")]
+    return Ran(rest.code, head + rest.out, rest.err, lines + rest.losses)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_losses(tmp_path: Path) -> None:
+    for folder in ("whole", "parts"):
+        (tmp_path / folder).mkdir()
+    whole = run(EXAMPLES / "resume.py", "native", None, "--epochs", "2", cwd=tmp_path / "whole")
+    first = interrupted(tmp_path / "parts", "--epochs", "2")
+    assert (first.code, (tmp_path / "parts/work.pt").exists()) == (3, True), first.err
+    second = run(EXAMPLES / "resume.py", "native", None, "--epochs", "2", cwd=tmp_path / "parts")
+    assert "goes on at epoch" in second.out
+    assert first.losses
+    assert first.losses + second.losses == whole.losses
