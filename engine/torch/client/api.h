@@ -24,7 +24,8 @@ enum {
 const char *eat_error(void);
 int eat_error_kind(void);
 
-/* Registers kernels, guard, hooks, allocator and generators for `devices` devices. Opens nothing and needs no server. Once per process.
+/* Registers kernels, guard, hooks, allocator and generators for `devices` devices. Opens nothing and needs no server. May be called again
+ * as long as nothing is connected: then only the devices and servers change. 0 devices: CUDA is built, but not available.
  * where_json: {"servers": ["host:port", ...], "tokens": ["token of the server", ...], "devices": [[server, index there], ...],
  *              "sync": false, "timeout_s": 0}
  * "devices" gives for each device of the program its server (position in "servers") and the number there, so that
@@ -56,7 +57,7 @@ const char *eat_properties(int device);
 int eat_synchronize(int device);
 
 /* Memory of the device in bytes, counted here, without a wait: allocated, peak, reserved, peak reserved, allocations, frees,
- * total (the lease's part; 0 before the connection), out-of-memory errors. */
+ * total (the lease's part; 0 before the connection), requests refused for lack of memory. */
 int eat_memory(int device, int64_t out[8]);
 int eat_memory_reset_peak(int device);
 
@@ -67,11 +68,18 @@ int eat_initial_seed(int device, uint64_t *seed);
 int eat_rng_get(int device, uint8_t *bytes, size_t *length);
 int eat_rng_set(int device, const uint8_t *bytes, size_t length);
 
-/* Events of the device's one stream (torch.Event uses the same by the guard). query: 1 done, 0 not yet, -1 error. */
+/* The same without a wait and without bytes: keep gives a number for the state of now, use sets it, drop forgets it. */
+int eat_rng_keep(int device, uint32_t *state);
+int eat_rng_use(int device, uint32_t state);
+int eat_rng_drop(int device, uint32_t state);
+
+/* Events of the device's one stream (torch.Event uses the same by the guard). record: *event 0 makes one, else records that
+ * again. query: 1 done, 0 not yet, -1 error. */
 int eat_event_record(int device, uint32_t *event);
 int eat_event_query(int device, uint32_t event);
 int eat_event_synchronize(int device, uint32_t event);
 int eat_event_elapsed(int device, uint32_t from, uint32_t to, double *ms);
+int eat_event_drop(int device, uint32_t event);
 
 /* In the child after fork: closes the connections here without a word to the servers; every later use is the error
  * "Cannot re-initialize CUDA in forked subprocess. ...". */

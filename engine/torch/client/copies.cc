@@ -1,0 +1,150 @@
+// Copies up, down, and on the device: see copies.h.
+#include "copies.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/empty.h>
+
+#include "call.h"
+#include "memory.h"
+#include "python.h"
+
+namespace eat {
+
+namespace {
+
+using at::Tensor;
+
+constexpr int64_t COPIED = 64 << 10;  // an upload up to so many bytes is copied into the queue; a longer one is sent from where it lies
+constexpr int64_t KEPT_KNOWN = 4 << 10;  // an upload up to so many bytes stays known here until something writes there
+
+Tensor plain(const Tensor& tensor) { return tensor.is_conj() || tensor.is_neg() ? tensor.resolve_conj().resolve_neg() : tensor; }
+
+bool pinned(const Tensor& tensor) { return tensor.device().is_cpu() && tensor.numel() && is_pinned(tensor.const_data_ptr()); }
+
+std::shared_ptr<void> hold(const Tensor& tensor) { return std::make_shared<c10::Storage>(tensor.storage()); }
+
+}  // namespace
+
+void send_bytes(const Tensor& to, const Tensor& from, bool later) {
+  auto count = static_cast<int64_t>(from.nbytes());
+  if (!count) return;
+  RemoteStorage& storage = remote_storage(to);
+  Connection& connection = storage.device->connection();
+  const char* data = static_cast<const char*>(from.const_data_ptr());
+  int64_t offset = to.storage_offset() * static_cast<int64_t>(to.element_size());
+  connection.traffic.up_bytes += count;
+  Writer message;
+  auto head = [&](int64_t done, int64_t part) {
+    message.bytes.clear();
+    size_t began = message.begin(ToServer::UP);
+    message.put(storage.number);
+    message.put<uint64_t>(static_cast<uint64_t>(offset + done));
+    auto length = static_cast<uint32_t>(message.bytes.size() - began + static_cast<size_t>(part));
+    memcpy(&message.bytes[began - sizeof length], &length, sizeof length);
+  };
+  storage.known.clear();
+  if (count <= COPIED) {
+    head(0, count);
+    message.put(data, static_cast<size_t>(count));
+    connection.send(storage.device->there, message.bytes);
+    if (offset == 0 && count == storage.bytes && count <= KEPT_KNOWN) storage.known.assign(data, static_cast<size_t>(count));
+    return;
+  }
+  std::shared_ptr<void> keep = hold(from);
+  WithoutLock released;
+  for (int64_t done = 0; done < count;) {
+    int64_t part = std::min<int64_t>(count - done, MOST_CHUNK);
+    bool last = done + part == count;
+    head(done, part);
+    connection.send_with(storage.device->there, message.bytes, data + done, static_cast<size_t>(part), last && !later ? nullptr : keep);
+    done += part;
+  }
+}
+
+Tensor upload(const Tensor& tensor, Device& device) {
+  auto made = at::empty(tensor.sizes(), tensor.options().device(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device.number))));
+  send_bytes(made, plain(tensor).contiguous(), false);
+  return made;
+}
+
+void fetch_bytes(const Tensor& to, const Tensor& from, bool later) {
+  auto count = static_cast<uint64_t>(to.nbytes());
+  if (!count) return;
+  RemoteStorage& storage = remote_storage(from);
+  auto offset = static_cast<uint64_t>(from.storage_offset()) * from.element_size();
+  auto* data = static_cast<char*>(to.mutable_data_ptr());
+  if (!storage.known.empty() && offset + count <= storage.known.size()) {
+    memcpy(data, storage.known.data() + offset, count);
+    counters.known++;
+    return;
+  }
+  Device& device = *storage.device;
+  auto ticket = device.connection().ticket(data, count, hold(to), later);
+  Writer message;
+  size_t began = message.begin(ToServer::DOWN);
+  message.put(ticket->tag);
+  message.put(storage.number);
+  message.put(offset);
+  message.put(count);
+  message.end(began);
+  device.connection().send(device.there, message.bytes);
+  if (!later) wait_for(device, *ticket);
+}
+
+Tensor& copy_(Tensor& self, const Tensor& from, bool non_blocking) {
+  if (self.numel() == 0 && from.numel() == 0) return self;
+  if (is_remote(self) && is_remote(from)) {
+    if (self.device() != from.device()) {
+      Tensor here = at::empty(from.sizes(), from.options().device(at::kCPU));
+      return self.copy_(here.copy_(from));
+    }
+    static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+    std::vector<c10::IValue> stack{self, from, non_blocking};
+    call_remote(op, &stack);
+    return self;
+  }
+  if (is_remote(self)) {
+    TORCH_CHECK_NOT_IMPLEMENTED(from.layout() == at::kStrided, "tensors of layout ", from.layout(), " are not carried to a leased GPU");
+    Tensor source = plain(from);
+    bool same_type = source.scalar_type() == self.scalar_type();
+    if (!same_type && source.element_size() > self.element_size()) source = source.to(self.scalar_type()), same_type = true;
+    if (self.is_contiguous() && same_type && !self.is_conj() && !self.is_neg() && source.sizes() == self.sizes()) {
+      send_bytes(self, source.contiguous(), non_blocking && pinned(source));
+      return self;
+    }
+    return self.copy_(upload(source, *remote_storage(self).device));
+  }
+  Tensor source = plain(from);
+  if (source.scalar_type() != self.scalar_type() && source.element_size() > self.element_size() && !source.is_complex()) {
+    source = source.to(self.scalar_type());
+  }
+  source = source.contiguous();
+  bool direct = self.is_contiguous() && self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && !self.is_conj() && !self.is_neg();
+  if (direct) {
+    fetch_bytes(self, source, non_blocking && pinned(self));
+    return self;
+  }
+  Tensor here = at::empty(source.sizes(), source.options().device(at::kCPU));
+  fetch_bytes(here, source, false);
+  return self.copy_(here);
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  Tensor target = to;
+  copy_(target, from, non_blocking);
+  return to;
+}
+
+at::Scalar item(const Tensor& tensor) {
+  TORCH_CHECK(tensor.numel() == 1, "a Tensor with ", tensor.numel(), " elements cannot be converted to Scalar");
+  // One element: its strides do not matter, and conjugate or negative bits are resolved here.
+  Tensor here = at::detail::empty_cpu({}, tensor.scalar_type());
+  fetch_bytes(here, tensor, false);
+  if (tensor.is_conj()) here._set_conj(true);
+  if (tensor.is_neg()) here._set_neg(true);
+  return at::_local_scalar_dense(plain(here));
+}
+
+}  // namespace eat

@@ -1,0 +1,202 @@
+// Arguments to bytes: see encode.h.
+#include "encode.h"
+
+#include "copies.h"
+#include "random.h"
+
+namespace eat {
+
+namespace {
+
+thread_local std::vector<std::unique_ptr<Encoder>> encoders;
+thread_local size_t borrowed = 0;
+
+[[noreturn]] void two_devices(const at::Device& one, const at::Device& other) {
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ", other, "!");
+}
+
+}  // namespace
+
+BorrowedEncoder::BorrowedEncoder() {
+  if (borrowed == encoders.size()) encoders.push_back(std::make_unique<Encoder>());
+  one_ = encoders[borrowed++].get();
+}
+
+BorrowedEncoder::~BorrowedEncoder() { borrowed--; }
+
+void Encoder::on(Device& other) {
+  if (!device) device = &other;
+  else if (device != &other) {
+    auto index = [](const Device& one) { return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(one.number)); };
+    two_devices(index(*device), index(other));
+  }
+}
+
+void Encoder::cpu_tensor(const at::Tensor& tensor) {
+  if (tensor.dim() > 0 && info_->takes_cpu) {
+    keep_.push_back(upload(tensor, device ? *device : eat::device(-1)));
+    return this->tensor(keep_.back());
+  }
+  if (tensor.dim() > 0 || argument_->written) {
+    int number = device ? device->number : current_device();
+    two_devices(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(number)), tensor.device());
+  }
+  at::Tensor plain = tensor.is_conj() || tensor.is_neg() ? tensor.resolve_conj().resolve_neg() : tensor;
+  bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+  tag(Tag::CPU_SCALAR);
+  put(static_cast<uint8_t>(tensor.scalar_type()));
+  put<uint8_t>(wrapped);
+  kinds += static_cast<char>(tensor.scalar_type());
+  kinds += static_cast<char>(wrapped);
+  payload.append(static_cast<const char*>(plain.const_data_ptr()), plain.element_size());
+}
+
+void Encoder::tensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tag(Tag::UNDEFINED);
+  if (!tensor.device().is_cuda()) {
+    if (tensor.device().is_cpu()) return cpu_tensor(tensor);
+    two_devices(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(current_device())), tensor.device());
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && !tensor.is_quantized(), info_->name, ": tensors of layout ", tensor.layout(),
+                              tensor.is_quantized() ? " (quantised)" : "",
+                              " are not carried to a leased GPU; use dense tensors, or run on the server (toolkit run --where server)");
+  RemoteStorage& storage = remote_storage(tensor);
+  on(*storage.device);
+  if (argument_->written) storage.known.clear();
+  size_t slot = 0;
+  while (slot < slots.size() && slots[slot] != storage.number) slot++;
+  if (slot == slots.size()) slots.push_back(storage.number);
+  auto dtype = static_cast<uint8_t>(tensor.scalar_type());
+  auto dimensions = static_cast<size_t>(tensor.dim());
+  uint8_t bits = (tensor.is_conj() ? CONJUGATE : 0) | (tensor.is_neg() ? NEGATIVE : 0);
+  tag(Tag::TENSOR);
+  put(dtype);
+  put(static_cast<uint8_t>(dimensions));
+  key.append(reinterpret_cast<const char*>(tensor.sizes().data()), dimensions * sizeof(int64_t));
+  key.append(reinterpret_cast<const char*>(tensor.strides().data()), dimensions * sizeof(int64_t));
+  put<int64_t>(tensor.storage_offset());
+  put(static_cast<uint16_t>(slot));
+  put(bits);
+  kinds += static_cast<char>(dtype);
+  kinds += static_cast<char>(dimensions);
+  kinds += static_cast<char>(bits);
+}
+
+void Encoder::scalar(const c10::IValue& value, bool later) {
+  if (value.isDouble()) {
+    bool in_payload = info_->doubles_later;
+    tag(in_payload ? Tag::DOUBLE_LATER : Tag::DOUBLE);
+    if (in_payload) pay(value.toDouble());
+    else put(value.toDouble());
+  } else if (value.isBool()) {
+    tag(Tag::BOOL);
+    put<int64_t>(value.toBool());
+    kinds += static_cast<char>(value.toBool());
+  } else if (value.isInt()) {
+    tag(later ? Tag::INT_LATER : Tag::INT);
+    if (later) pay<int64_t>(value.toInt());
+    else put<int64_t>(value.toInt());
+  } else if (value.isComplexDouble()) {
+    auto number = value.toComplexDouble();
+    tag(Tag::COMPLEX);
+    put(number.real());
+    put(number.imag());
+  } else if (value.isSymInt()) {
+    tag(Tag::INT);
+    put<int64_t>(value.toSymInt().guard_int(__FILE__, __LINE__));
+  } else if (value.isSymFloat()) {
+    tag(Tag::DOUBLE);
+    put<double>(value.toSymFloat().guard_float(__FILE__, __LINE__));
+  } else if (value.isSymBool()) {
+    tag(Tag::BOOL);
+    put<int64_t>(value.toSymBool().guard_bool(__FILE__, __LINE__));
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, info_->name, ": an argument of kind ", value.tagKind(), " is not carried to a leased GPU");
+  }
+}
+
+void Encoder::list(const c10::IValue& value) {
+  auto elements = value.toListRef();
+  auto count = static_cast<uint32_t>(elements.size());
+  auto head = [&](Tag kind) {
+    tag(kind);
+    put(count);
+  };
+  switch (argument_->list) {
+    case ListOf::INTS:
+      head(Tag::INTS);
+      for (const c10::IValue& one : elements) put<int64_t>(one.isInt() ? one.toInt() : one.toSymInt().guard_int(__FILE__, __LINE__));
+      return;
+    case ListOf::BOOLS:
+      head(Tag::BOOLS);
+      for (const c10::IValue& one : elements) put<int64_t>(one.toBool()), kinds += static_cast<char>(one.toBool());
+      return;
+    case ListOf::DOUBLES:
+      head(Tag::DOUBLES);
+      for (const c10::IValue& one : elements) put<double>(one.toDouble());
+      return;
+    case ListOf::TENSORS:
+    case ListOf::OPTIONAL_TENSORS:
+      head(argument_->list == ListOf::TENSORS ? Tag::TENSORS : Tag::OPTIONAL_TENSORS);
+      for (const c10::IValue& one : elements) {
+        if (one.isNone()) {
+          tag(Tag::NONE);
+          continue;
+        }
+        const at::Tensor& element = one.toTensor();
+        if (info_->is_index && element.defined()) mask |= element.scalar_type() == at::kBool || element.scalar_type() == at::kByte;
+        tensor(element);
+      }
+      return;
+    default:
+      head(Tag::SCALARS);
+      for (const c10::IValue& one : elements) scalar(one, info_->ints_later);
+  }
+}
+
+void Encoder::value(const c10::IValue& value) {
+  if (value.isTensor()) return tensor(value.toTensor());
+  if (value.isNone()) return tag(Tag::NONE);
+  if (argument_->list != ListOf::NOTHING && value.isList()) return list(value);
+  if (value.isString()) {
+    const std::string& text = value.toStringRef();
+    tag(Tag::STRING);
+    put(static_cast<uint32_t>(text.size()));
+    key += text;
+    kinds += text;
+  } else if (value.isDevice()) {
+    at::Device at = value.toDevice();
+    if (at.is_cuda() && !device) on(eat::device(at.index()));
+    tag(Tag::DEVICE);
+    put(static_cast<int8_t>(at.type()));
+    put<int8_t>(-1);
+  } else if (value.isGenerator()) {
+    uint32_t number = value.toGenerator().defined() ? generator_number(value.toGenerator()) : 0;
+    tag(number ? Tag::OTHER_GENERATOR : Tag::GENERATOR);
+    if (number) put(number);
+  } else {
+    scalar(value, argument_->number && info_->ints_later);
+  }
+}
+
+void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
+  info_ = &info;
+  key.clear();
+  payload.clear();
+  slots.clear();
+  kinds.clear();
+  keep_.clear();
+  device = nullptr;
+  mask = false;
+  put(info.number);
+  kinds.append(reinterpret_cast<const char*>(&info.number), sizeof info.number);
+  put(static_cast<uint16_t>(info.arguments.size()));
+  if (info.takes_cpu && arguments[0].isTensor() && is_remote(arguments[0].toTensor())) on(*remote_storage(arguments[0].toTensor()).device);
+  for (size_t i = 0; i < info.arguments.size(); i++) {
+    argument_ = &info.arguments[i];
+    value(arguments[i]);
+  }
+  if (!device) device = &eat::device(-1);
+}
+
+}  // namespace eat

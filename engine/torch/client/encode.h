@@ -1,0 +1,59 @@
+// Arguments of an operator as bytes: the key of a signature, the payload, the storages. See shared/wire.h for the form.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <vector>
+
+#include "memory.h"
+#include "operators.h"
+
+namespace eat {
+
+class Encoder {
+ public:
+  // Reads the arguments; fails with the error that CUDA's wrapper gives for tensors on several devices.
+  void encode(const OperatorInfo& info, const c10::IValue* arguments);
+
+  std::string key;                      // operator's number, then the arguments as the wire has them
+  std::string_view arguments() const { return std::string_view(key).substr(sizeof(uint32_t)); }
+  std::string payload;
+  std::vector<uint32_t> slots;          // numbers of the storages
+  std::string kinds;                    // what does not change with sizes: dtypes, dimensions, tags, strings, truths
+  Device* device = nullptr;             // of the tensors, or of an argument `device`, or the current one
+  bool mask = false;                    // an index is a mask: the result's size depends on values
+
+ private:
+  void tensor(const at::Tensor& tensor);
+  void cpu_tensor(const at::Tensor& tensor);
+  void value(const c10::IValue& value);
+  void list(const c10::IValue& value);
+  void scalar(const c10::IValue& value, bool later);
+  void on(Device& other);
+  void tag(Tag tag) { key += static_cast<char>(tag), kinds += static_cast<char>(tag); }
+  template <class T>
+  void put(T value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
+  template <class T>
+  void pay(T value) { payload.append(reinterpret_cast<const char*>(&value), sizeof value); }
+
+  const OperatorInfo* info_ = nullptr;
+  const ArgumentInfo* argument_ = nullptr;
+  std::vector<at::Tensor> keep_;  // uploaded for this call
+};
+
+// An encoder of this thread, free again when this goes: calls may nest.
+class BorrowedEncoder {
+ public:
+  BorrowedEncoder();
+  ~BorrowedEncoder();
+  BorrowedEncoder(const BorrowedEncoder&) = delete;
+  BorrowedEncoder& operator=(const BorrowedEncoder&) = delete;
+  Encoder& operator*() { return *one_; }
+  Encoder* operator->() { return one_; }
+
+ private:
+  Encoder* one_;
+};
+
+}  // namespace eat

@@ -1,0 +1,27 @@
+// Device, stream and event of torch's own interfaces.
+#pragma once
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <memory>
+
+#include "state.h"
+
+namespace eat {
+
+// An event that was recorded on a device's one stream. The question for it is asked at the first query or wait.
+struct RemoteEvent {
+  uint32_t number = 0;
+  Device* device = nullptr;
+  std::shared_ptr<Ticket> ticket;
+};
+
+void record_event(RemoteEvent& event);
+bool query_event(RemoteEvent& event);
+double wait_event(RemoteEvent& event);  // milliseconds since the session began
+void drop_event(RemoteEvent& event);
+uint32_t new_event_number();
+
+void register_guard();
+
+}  // namespace eat

@@ -1,0 +1,86 @@
+// Facts of an operator from its schema: see operators.h.
+#include "operators.h"
+
+#include <ATen/core/enum_tag.h>
+
+#include <set>
+
+namespace eat {
+
+namespace {
+
+using c10::TypeKind;
+
+bool starts(const std::string& name, const char* with) { return name.rfind(with, 0) == 0; }
+
+// Sizes of the result depend on these floats.
+bool sizes_by_floats(const std::string& name) {
+  static const std::set<std::string> names{"aten::arange", "aten::range", "aten::linspace", "aten::logspace", "aten::fractional_max_pool2d"};
+  return names.count(name) > 0;
+}
+
+ListOf list_kind(const c10::TypePtr& type) {
+  c10::TypePtr inner = type;
+  if (inner->kind() == TypeKind::OptionalType) inner = inner->castRaw<c10::OptionalType>()->getElementType();
+  if (inner->kind() != TypeKind::ListType) return ListOf::NOTHING;
+  auto element = inner->castRaw<c10::ListType>()->getElementType();
+  switch (element->kind()) {
+    case TypeKind::IntType:
+    case TypeKind::SymIntType: return ListOf::INTS;
+    case TypeKind::BoolType: return ListOf::BOOLS;
+    case TypeKind::FloatType: return ListOf::DOUBLES;
+    case TypeKind::TensorType: return ListOf::TENSORS;
+    case TypeKind::OptionalType: return ListOf::OPTIONAL_TENSORS;
+    default: return ListOf::SCALARS;
+  }
+}
+
+bool is_number(const c10::TypePtr& type) {
+  c10::TypePtr inner = type;
+  if (inner->kind() == TypeKind::OptionalType) inner = inner->castRaw<c10::OptionalType>()->getElementType();
+  return inner->kind() == TypeKind::NumberType;
+}
+
+}  // namespace
+
+OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : number(given) {
+  const c10::FunctionSchema& schema = op.schema();
+  name = schema.name();
+  overload = schema.overload_name();
+  asks = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  static const std::set<std::string> indexing{"aten::index", "aten::_unsafe_index"};
+  static const std::set<std::string> putting{"aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put"};
+  is_index = indexing.count(name) > 0;
+  takes_cpu = is_index || putting.count(name) || name.find("ctc_loss") != std::string::npos || name.find("pack_padded") != std::string::npos;
+  doubles_later = !sizes_by_floats(name);
+  ints_later = doubles_later && !starts(name, "aten::pow") && !starts(name, "aten::_foreach_pow") && !starts(name, "aten::float_power");
+  for (const c10::Argument& argument : schema.arguments()) {
+    ArgumentInfo info;
+    info.list = list_kind(argument.type());
+    info.written = argument.alias_info() && argument.alias_info()->isWrite();
+    info.out = argument.is_out();
+    info.number = is_number(argument.type());
+    has_out |= info.out;
+    has_written |= info.written;
+    if (argument.name() == "output_mask") output_mask = static_cast<int>(arguments.size());
+    arguments.push_back(info);
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    ReturnInfo info;
+    auto kind = result.type()->kind();
+    info.kind = kind == TypeKind::TensorType ? ReturnInfo::TENSOR : kind == TypeKind::ListType ? ReturnInfo::TENSORS : ReturnInfo::OTHER;
+    if (result.alias_info() && result.alias_info()->isWrite()) {
+      for (size_t i = 0; i < schema.arguments().size(); i++) {
+        const auto* alias = schema.arguments()[i].alias_info();
+        if (alias && alias->isWrite() && alias->beforeSet() == result.alias_info()->beforeSet()) info.alias = static_cast<int>(i);
+      }
+    }
+    if (info.alias < 0) {
+      writes_only = false;
+      if (info.kind == ReturnInfo::OTHER) only_tensors = false;
+    }
+    returns.push_back(info);
+  }
+}
+
+}  // namespace eat

@@ -1,0 +1,42 @@
+// What is known of an operator once: from its schema, and from short lists of names that need care.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <string>
+#include <vector>
+
+namespace eat {
+
+enum class ListOf : uint8_t { NOTHING, INTS, BOOLS, DOUBLES, TENSORS, OPTIONAL_TENSORS, SCALARS };
+
+struct ArgumentInfo {
+  ListOf list = ListOf::NOTHING;
+  bool written = false;  // the schema marks it as written
+  bool out = false;      // an `out=`
+  bool number = false;   // a Scalar: its value may stand in the payload
+};
+
+struct ReturnInfo {
+  enum Kind : uint8_t { TENSOR, TENSORS, OTHER } kind = TENSOR;
+  int alias = -1;  // the argument that it is, for written ones
+};
+
+struct OperatorInfo {
+  explicit OperatorInfo(const c10::OperatorHandle& op, uint32_t number);
+  uint32_t number;             // first bytes of every key
+  std::string name, overload;  // "aten::add", "Tensor"
+  std::vector<ArgumentInfo> arguments;
+  std::vector<ReturnInfo> returns;
+  bool asks = false;          // its results' sizes depend on values: the server is asked each time
+  bool only_tensors = true;   // of new results
+  bool writes_only = true;    // all returns are written arguments
+  bool has_out = false, has_written = false;
+  bool is_index = false;      // aten::index and its kin: asks only with a mask; indices may lie on the CPU
+  bool takes_cpu = false;     // tensors on the CPU with dimensions are uploaded, as CUDA's kernel does
+  bool doubles_later = true;  // floats stand in the payload, so that another value is no new signature
+  bool ints_later = true;     // the same for integer Scalars
+  int output_mask = -1;       // argument that says which results are wanted
+};
+
+}  // namespace eat

@@ -1,0 +1,278 @@
+// Sending and receiving of one connection: see queue.h. How it is opened and what is read stand in queue_open.cc, queue_read.cc.
+#include "queue.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+namespace eat {
+
+namespace {
+constexpr size_t MOST_QUEUED = size_t(256) << 20;  // copied bytes that wait to be sent; then who sends waits
+constexpr size_t KEPT_BUFFER = size_t(4) << 20;    // a buffer that grew beyond is given back
+constexpr int NAP_US = 60;                         // the writer looks again after this, before it sleeps
+}  // namespace
+
+bool (*interrupted)() = nullptr;
+
+Connection::~Connection() { close(); }
+
+void Connection::check(const Lock&) const {
+  if (dead_) throw Lost(why_);
+}
+
+// With the lock held: bytes at the end of the queue.
+void Connection::put(uint8_t device, std::string_view bytes) {
+  if (pending_.empty() || pending_.back().data) {
+    pending_.emplace_back();
+    pending_.back().own.swap(spare_);
+    pending_.back().own.clear();
+    put_++;
+  }
+  std::string& own = pending_.back().own;
+  if (device != last_device_) {
+    last_device_ = device;
+    const char message[6] = {static_cast<char>(ToServer::DEVICE), 1, 0, 0, 0, static_cast<char>(device)};
+    own.append(message, sizeof message);
+  }
+  own.append(bytes);
+  pending_bytes_ += bytes.size();
+}
+
+void Connection::wake() {
+  if (asleep_) work_.notify_one();
+}
+
+void Connection::send(uint8_t device, std::string_view messages) {
+  Lock lock(mutex_);
+  check(lock);
+  while (pending_bytes_ > MOST_QUEUED && !dead_) {
+    if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
+    else send_pending(lock);
+  }
+  check(lock);
+  put(device, messages);
+  wake();
+}
+
+void Connection::send_with(uint8_t device, std::string_view head, const char* data, size_t count,
+                           std::shared_ptr<void> keep) {
+  Lock lock(mutex_);
+  check(lock);
+  put(device, head);
+  bool wait = !keep;
+  pending_.push_back({{}, data, count, std::move(keep)});
+  uint64_t number = ++put_;
+  if (!wait) return wake();
+  while (sent_ < number && !dead_) {
+    if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
+    else send_pending(lock);
+  }
+  check(lock);
+}
+
+// With the lock held and nobody sending: takes all that waits and writes it without the lock.
+void Connection::send_pending(Lock& lock) {
+  if (sending_ || pending_.empty()) return;
+  sending_ = true;
+  std::vector<Segment> segments;
+  segments.swap(pending_);
+  pending_bytes_ = 0;
+  lock.unlock();
+  bool good = true;
+  for (Segment& segment : segments) {
+    const char* data = segment.data ? segment.data : segment.own.data();
+    size_t count = segment.data ? segment.count : segment.own.size();
+    if (good) good = write_all(data, count);
+    traffic.sent_bytes += static_cast<int64_t>(count);
+    segment.keep.reset();
+  }
+  lock.lock();
+  sent_ += segments.size();
+  sending_ = false;
+  for (Segment& segment : segments) {
+    if (segment.own.capacity() > spare_.capacity() && segment.own.capacity() <= KEPT_BUFFER) spare_.swap(segment.own);
+  }
+  answered_.notify_all();
+}
+
+// False once the connection is gone. While the other side takes nothing, it reads, for the other side may wait for that.
+bool Connection::write_all(const char* data, size_t count) {
+  while (count) {
+    ssize_t went = ::send(fd_, data, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (went > 0) {
+      data += went;
+      count -= static_cast<size_t>(went);
+      continue;
+    }
+    if (went < 0 && errno == EINTR) continue;
+    if (went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      Lock lock(mutex_);
+      if (dead_) return false;
+      bool mine = !reading_;
+      if (mine) reading_ = true;
+      lock.unlock();
+      pollfd ready{fd_, static_cast<short>(mine ? POLLOUT | POLLIN : POLLOUT), 0};
+      ::poll(&ready, 1, 100);
+      if (mine) {
+        if ((ready.revents & POLLIN) || at_ < have_) read_message();
+        lock.lock();
+        reading_ = false;
+        answered_.notify_all();
+      }
+      continue;
+    }
+    fail("the connection to the GPU server " + where_.name() + " is lost (" + strerror(went ? errno : EPIPE) + ")");
+    return false;
+  }
+  return true;
+}
+
+void Connection::write_loop() {
+  Lock lock(mutex_);
+  bool napped = false;
+  while (!closing_ && !dead_) {
+    if (!pending_.empty() && !sending_) {
+      send_pending(lock);
+      napped = false;
+    } else if (!napped) {
+      lock.unlock();
+      usleep(NAP_US);
+      lock.lock();
+      napped = true;
+    } else {
+      asleep_ = true;
+      work_.wait(lock);
+      asleep_ = false;
+    }
+  }
+}
+
+std::shared_ptr<Ticket> Connection::ticket(char* to, uint64_t room, std::shared_ptr<void> keep, bool background) {
+  auto made = std::make_shared<Ticket>();
+  made->tag = next_tag_++;
+  made->to = to;
+  made->room = room;
+  made->keep = std::move(keep);
+  made->background = background;
+  Lock lock(mutex_);
+  check(lock);
+  tickets_.emplace(made->tag, made);
+  if (background && in_background_++ == 0) background_.notify_one();
+  return made;
+}
+
+void Connection::wait(Ticket& ticket) {
+  using Clock = std::chrono::steady_clock;
+  traffic.waits++;
+  auto began = Clock::now(), looked = began;
+  Lock lock(mutex_);
+  while (!ticket.done) {
+    check(lock);
+    if (!sending_ && !pending_.empty()) {
+      send_pending(lock);
+      continue;
+    }
+    if (!reading_) {
+      reading_ = true;
+      lock.unlock();
+      read_message();
+      lock.lock();
+      reading_ = false;
+      if (tickets_.size() || in_background_) answered_.notify_all();
+    } else {
+      answered_.wait_for(lock, std::chrono::milliseconds(100));
+    }
+    if (ticket.done) break;
+    auto now = Clock::now();
+    if (now - looked < std::chrono::milliseconds(90)) continue;
+    looked = now;
+    lock.unlock();
+    if (interrupted && interrupted()) throw Interrupted();
+    lock.lock();
+    double waited_s = std::chrono::duration<double>(now - began).count();
+    if (where_.timeout_s > 0 && waited_s > where_.timeout_s) {
+      throw Lost("the GPU server " + where_.name() + " gave no answer for " + std::to_string(int(waited_s)) +
+                 " s: it still computes, or it hangs; a longer wait is set by ELASTIC_AI_TORCH_TIMEOUT_S (0: no limit)");
+    }
+  }
+}
+
+bool Connection::is_done(Ticket& ticket) {
+  Lock lock(mutex_);
+  if (ticket.done) return true;
+  check(lock);
+  if (!sending_ && !pending_.empty()) send_pending(lock);
+  if (!reading_) {
+    reading_ = true;
+    lock.unlock();
+    pollfd ready{fd_, POLLIN, 0};
+    while (at_ < have_ || ::poll(&ready, 1, 0) > 0) {
+      if (!read_message()) break;
+      Lock look(mutex_);
+      if (ticket.done || dead_) break;
+    }
+    lock.lock();
+    reading_ = false;
+    answered_.notify_all();
+  }
+  return ticket.done;
+}
+
+std::vector<ToldWarning> Connection::take_warnings() {
+  Lock lock(mutex_);
+  news_ = !errors_.empty();
+  return std::exchange(warnings_, {});
+}
+
+std::vector<ToldError> Connection::take_errors() {
+  Lock lock(mutex_);
+  news_ = !warnings_.empty();
+  return std::exchange(errors_, {});
+}
+
+void Connection::fail(const std::string& why) {
+  Lock lock(mutex_);
+  if (dead_) return;
+  dead_ = true;
+  why_ = ending_.empty() ? why + "; what was on its GPUs is gone: start the program again from its last checkpoint" : ending_;
+  pending_.clear();
+  answered_.notify_all();
+  work_.notify_all();
+  background_.notify_all();
+}
+
+void Connection::close() {
+  if (fd_ < 0) return;
+  {
+    Lock lock(mutex_);
+    for (int tries = 0; tries < 10 && !dead_ && (sending_ || !pending_.empty()); tries++) {
+      if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
+      else send_pending(lock);
+    }
+    closing_ = true;
+    if (!dead_) why_ = "the connection to the GPU server " + where_.name() + " is closed";
+    dead_ = true;
+    work_.notify_all();
+    background_.notify_all();
+  }
+  ::shutdown(fd_, SHUT_RDWR);
+  if (writer_.joinable()) writer_.join();
+  if (reader_.joinable()) reader_.join();
+  ::close(fd_);
+  fd_ = -1;
+}
+
+void Connection::abandon() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+  if (writer_.joinable()) writer_.detach();
+  if (reader_.joinable()) reader_.detach();
+}
+
+}  // namespace eat
