@@ -79,7 +79,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (streams.size() <= at) streams.resize(at + 1);
     return streams[at];
   }
-  static c10::Stream stream(at::Device device, int64_t id) { return {c10::Stream::UNSAFE, full(device), id}; }
+  static c10::Stream stream(at::Device device, int64_t id) { return c10::Stream(c10::Stream::UNSAFE, full(device), id); }
 };
 
 }  // namespace

@@ -198,7 +198,7 @@ void need_room(Device& device, int64_t bytes) {
 }
 
 c10::Storage make_storage(Device& device, uint32_t number, int64_t bytes) {
-  return {c10::Storage::use_byte_size_t(), bytes, pointer(device, number, bytes), &remote_allocator(), true};
+  return {c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), pointer(device, number, bytes), &remote_allocator(), true};
 }
 
 at::Tensor make_tensor(c10::Storage storage, at::ScalarType dtype, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {

@@ -64,7 +64,7 @@ class RemoteGenerator final : public c10::GeneratorImpl {
   }
 
  private:
-  Device& where() const { return device(device_.index()); }
+  Device& where() const { return eat::device(device_.index()); }
   RemoteGenerator* clone_impl() const override {
     auto* copy = new RemoteGenerator(device_.index(), next_generator++);
     copy->seed_ = seed_;

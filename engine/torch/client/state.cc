@@ -3,7 +3,7 @@
 
 #include <c10/util/Exception.h>
 #include <pthread.h>
-#include <torch/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 #include <mutex>
 #include <stdexcept>
@@ -14,7 +14,7 @@
 
 namespace eat {
 
-Counters counters;
+ClientCounters counters;
 
 namespace {
 

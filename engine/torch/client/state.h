@@ -38,10 +38,10 @@ struct Device {
   Connection& connection() const { return server->connection; }
 };
 
-struct Counters {
+struct ClientCounters {
   std::atomic<int64_t> calls{0}, learned{0}, meta_failed{0}, local{0}, forgotten{0}, rules{0}, known{0}, asks{0};
 };
-extern Counters counters;
+extern ClientCounters counters;
 
 // Reads the configuration of api.h; throws std::invalid_argument. Not after the connection.
 void configure(int devices, const std::string& where_json);
