@@ -18,8 +18,8 @@ from toolkit.lease.engines import (
     load,
     lupine,
     reference,
-    refuse_transport,
     run_elsewhere,
+    transport_of,
 )
 
 
@@ -62,9 +62,9 @@ def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir()), "no tokens are left"
     assert reference.client(Path("/e"), by[:1], tmp_path)["ELASTIC_AI_TRANSPORT"] == "verbs"
     for name in ("lupine", "bitfusion"):
-        refuse_transport(name, "tcp")
+        transport_of(name, "tcp")
         with pytest.raises(LeaseError, match="speaks tcp and not verbs"):
-            refuse_transport(name, "verbs")
+            transport_of(name, "verbs")
 
 
 def test_mps_holds_every_device_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -261,14 +261,14 @@ def env(number: int, folder: Path, as_json: bool) -> None:
     if item.state != "running":
         raise LeaseError(f"lease {number} does not run: {item.state}", Exit.RETRY)
     ends = endpoint.endpoints_of(host, item.jobs)
-    endpoint.check_engine(ends, host.engine_dir)
+    engine_dir = endpoint.check_engine(ends, host.engine_dir).folder
     adapter = load(ends[0].engine)
     try:
         folder.mkdir(mode=0o700)
     except OSError as fault:
         raise LeaseError(f"{folder}: {fault.strerror}; name a folder that is to be made") from None
     folder = folder.resolve()
-    values = adapter.client(host.engine_dir, [end.server for end in ends], folder)
+    values = adapter.client(engine_dir, [end.server for end in ends], folder)
     values |= {"ELASTIC_AI_LEASE": str(number), "ELASTIC_AI_GPUS": endpoint.gpus_text(ends)}
     if not as_json:
         click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items()))

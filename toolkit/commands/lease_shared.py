@@ -155,6 +155,8 @@ def request_options(command: F) -> F:
             click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
             click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),
+            click.option("--engine", "engine", default="", metavar="NAME",
+                         help="Use this engine of the site's.  [default: run: what PROGRAM needs; else the first]"),
             time_option,
         )
     ):  # fmt: skip

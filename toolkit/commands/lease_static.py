@@ -93,6 +93,7 @@ def request(wanted: KeepRequest) -> Granted:
         clients=(str(route[0]["prefsrc"]),),
         host=client.split(".")[0][:64],
         seconds=wanted.timed.seconds or 0,
+        engine=wanted.wish.engine,
     )
     grant = read_grant(_ask(node, ["start"], wish.text()))
     endpoint = grant.endpoint

@@ -30,8 +30,6 @@ from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
 
 #: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
 RETURN_S = 3.0
-#: How long an engine may take to listen.
-ENGINE_S = 15.0
 TICK_S = 0.5
 MAX_CONNECTIONS = 32
 #: Connections that have not proved yet that they have the token, and how long they may take. Those whose first line
@@ -117,7 +115,8 @@ class Agent:
         """Start the engine's server, if there is one, and wait until it listens. LeaseError when it does not."""
         if self.instance.native:
             return
-        command = load(self.instance.engine).command(self._start)
+        adapter = load(self.instance.engine)
+        command = adapter.command(self._start)
         environment = {
             "PATH": "/usr/bin:/bin",
             "LC_ALL": "C.UTF-8",
@@ -129,7 +128,7 @@ class Agent:
             self.engine = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL)
         except OSError as fault:
             raise LeaseError(f"the engine's server did not start: {fault.strerror} ({command.argv[0]})") from None
-        until = time.monotonic() + ENGINE_S
+        until = time.monotonic() + adapter.STARTS_S
         while time.monotonic() < until:
             if self.engine.poll() is not None:
                 raise LeaseError(f"the engine's server ended at its start with exit code {self.engine.returncode}")
@@ -138,7 +137,7 @@ class Agent:
             if self.ending:
                 raise LeaseError("taken back while it started")
             time.sleep(0.02)
-        raise LeaseError(f"the engine's server did not listen within {ENGINE_S:.0f} s")
+        raise LeaseError(f"the engine's server did not listen within {adapter.STARTS_S:.0f} s")
 
     def _home(self) -> dict[str, str]:
         """The unit's own home; in a unit that was started without one, the folder that goes with it."""

@@ -14,14 +14,14 @@ from toolkit.lease import SHARDS_PER_GPU, Exit, LeaseError
 from toolkit.lease.display import several
 from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
-from toolkit.lease.engines import installed, load
+from toolkit.lease.engines import all_installed, installed, load
 from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib, parse_part, part_for_memory
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import MAX_CLIENTS
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Mode, Where
 from toolkit.lease.on_server import servers_for
 from toolkit.lease.pool import PoolGpu, gpus_of, shards_per_gpu
-from toolkit.lease.pool_file import PoolDescription, read_pool
+from toolkit.lease.pool_file import PoolDescription, PoolServer, read_pool
 from toolkit.lease.slurm import AGAIN_PAUSE_S
 from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmError
 from toolkit.lease.submission import Submission, jobs_of
@@ -95,7 +95,7 @@ def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], pool_
     installed here."""
     if request.where == "server":
         return min((int(n.memory_mib * MEMORY_SHARE) // n.gpus for n in _large(request, nodes)), default=0)
-    stated = load(installed(host.engine_dir).engine).HOST_MEMORY_MIB
+    stated = load(installed(host.engine_dir, request.engine).engine).HOST_MEMORY_MIB
     needs = []
     for server in (pool_file.server(node.name) for node in nodes):
         emulated = [gpu.memory_mib for gpu in server.gpus if gpu.emulated]
@@ -146,6 +146,18 @@ def _part_of(wish: LeaseWish, gpus: Sequence[PoolGpu], of: int) -> GpuPart:
     return parse_part(wish.part, of) if wish.part is not None else GpuPart(max(of, 1), max(of, 1))
 
 
+def engine_told(host: Host, name: str) -> str:
+    """What the servers are told of the engine of that name: "" where it is the only one, so that a site with one engine
+    asks as it always has. LeaseError where it is not installed here."""
+    chosen = installed(host.engine_dir, name)
+    return chosen.engine if len(all_installed(host.engine_dir)) > 1 else ""
+
+
+def lacks_engine(server: PoolServer, name: str) -> bool:
+    """Whether this machine was told of the server's engines, and that of this name is none of them."""
+    return bool(name and server.engines) and name not in server.engines
+
+
 def against_pool(
     host: Host, wish: LeaseWish, mode: Mode, say: Callable[[str], None], where: Where = "client"
 ) -> Submission:
@@ -154,9 +166,17 @@ def against_pool(
     everyone, jobs, pool_file = host.slurm.nodes(), host.slurm.jobs(), read_pool(host.pool_conf)
     seconds = wish.seconds
     request = LeaseRequest(
-        wish.count, GpuPart(1, 1), wish.names, wish.gpu_class, seconds, mode, apart=wish.apart, where=where
-    )
+        wish.count, GpuPart(1, 1), wish.names, wish.gpu_class, seconds, mode, apart=wish.apart, where=where,
+        engine=engine_told(host, wish.engine) if where == "client" else "",
+    )  # fmt: skip
     nodes = eligible(request, everyone, host.slurm.default_partition())
+    lacking = [node.name for node in nodes if lacks_engine(pool_file.server(node.name), request.engine)]
+    if lacking and len(lacking) == len(nodes):
+        raise LeaseError(
+            f"no server has the engine {request.engine} ({', '.join(lacking)}); choose another by --engine, run the "
+            "program there (--where server), or set the engine's variables and run site.yml"
+        )
+    nodes = [node for node in nodes if node.name not in lacking]
     of = next((shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
     gpus = [gpu for gpu in gpus_of(everyone, jobs, pool_file) if gpu.node in {node.name for node in nodes}]
     request = replace(request, part=_part_of(wish, gpus, of))
@@ -168,7 +188,8 @@ def against_pool(
     request = replace(request, host_mib=host_mib(host, request, nodes, pool_file))
     if request.part.note:
         say(request.part.note)
-    return submission_of(request, nodes, everyone, gpus, clients_for(host, nodes, pool_file))
+    submission = submission_of(request, nodes, everyone, gpus, clients_for(host, nodes, pool_file))
+    return replace(submission, excluded=tuple(dict.fromkeys([*submission.excluded, *lacking])))
 
 
 @contextmanager

@@ -13,14 +13,14 @@ from typing import Literal
 
 from toolkit.lease import RUN_DIR, Exit, LeaseError
 from toolkit.lease.display import several
-from toolkit.lease.engines import LeasedGpu, Server, installed, refuse_open
+from toolkit.lease.engines import Installed, LeasedGpu, Server, all_installed, installed, refuse_open
 from toolkit.lease.fields import DamagedDocument, Fields
 from toolkit.lease.host import Host
 from toolkit.lease.instance_record import ENDPOINT, Instance
 from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob
 
-#: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.
-APPEARS_S = 45
+#: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work (75 s for an engine's start).
+APPEARS_S = 105
 PROBE_S = 5.0
 #: Complaints after which the same question may find the endpoint.
 LATER = (Complaint.BUSY, Complaint.AWAY, Complaint.NO_ANSWER)
@@ -205,17 +205,20 @@ def endpoints_of(host: Host, jobs: Sequence[SlurmJob]) -> list[LeaseEndpoint]:
     return [fetch(host, job, node) for job in jobs for node in job.nodes]
 
 
-def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
-    """That the engine here is the servers' one: found out before the program starts, not by it."""
+def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> Installed:
+    """The engine here that is the servers' one: found out before the program starts, not by it. LeaseError where there
+    is none."""
     if any(endpoint.where == "server" for endpoint in endpoints):
         raise LeaseError(f"lease {endpoints[0].lease} is one program's on the server itself, and serves no other")
-    here = installed(engine_dir)
+    there = all_installed(engine_dir)
+    here = next((one for one in there if one.engine == endpoints[0].engine), None) or installed(engine_dir)
     for endpoint in endpoints:
         if (endpoint.engine, endpoint.release) != (here.engine, here.release):
             raise LeaseError(
                 f"{endpoint.node} serves release {endpoint.release} of the engine {endpoint.engine}, this machine has "
                 f"{here.release} of {here.engine}; run site.yml for both"
             )
+    return here
 
 
 def check_devices(endpoints: Sequence[LeaseEndpoint], engine_dir: Path, environment: Mapping[str, str]) -> None:

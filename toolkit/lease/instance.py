@@ -16,7 +16,7 @@ from typing import NoReturn
 from toolkit.lease import JOB_NAME, LeaseError, ages, mig
 from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint
-from toolkit.lease.engines import Installed, LeasedGpu, installed, load, refuse_transport
+from toolkit.lease.engines import Installed, LeasedGpu, installed, load, transport_of
 from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
@@ -182,10 +182,9 @@ def _mps_pipe(conf: ServerConf, devices: Sequence[LeasedGpu]) -> Path | None:
 def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -> Instance:
     """The instance that a job gets, under the lock; LeaseError when this server cannot give it."""
     native = request.where == "server"
-    engine = Installed("", "") if native else installed(conf.engine_dir)
+    engine = Installed("", "", conf.engine_dir) if native else installed(conf.engine_dir, request.engine)
     others = known(host).certain(but=job.job)
-    if not native:
-        refuse_transport(engine.engine, conf.transport)
+    transport = "tcp" if native else transport_of(engine.engine, conf.transport, engine.folder == conf.engine_dir)
     devices = devices_of(host, job.held, conf, 0 if native else request.memory_mib, others)
     native_notes = notes_on_devices(devices, conf, job.account) if native else []
     refuse_overlap(devices, others, read_records(host).wholes())
@@ -205,9 +204,9 @@ def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -
         devices=tuple(devices),
         engine=engine.engine,
         release=engine.release,
-        engine_dir=conf.engine_dir,
+        engine_dir=engine.folder,
         mps_pipe=None if native else _mps_pipe(conf, devices),
-        transport="tcp" if native else conf.transport,
+        transport=transport,
         device_group=GROUP if conf.fence and not native else "",
         deadline=deadline_of(host, request, job.until),
         slurm_end=job.slurm_end,

@@ -11,6 +11,7 @@ from toolkit.lease.fields import Fields
 MARK = "elastic-ai-lease"
 ENDED = "elastic-ai-lease-ended"
 MAX_CLIENTS = 8
+ENGINE_NAME = r"[a-z][a-z0-9-]{0,30}"
 _NAME, _MOST = r"[A-Za-z0-9._-]{1,64}", 10**9
 
 
@@ -21,7 +22,7 @@ class JobComment:
     clients: IPv4 addresses that may connect. mode: `run` ends with its client, `hold` with its time. ttl_s: seconds,
     0 where only Slurm's limit holds. memory_mib: a lower memory limit than the part's, 0 for none. parts: how many jobs
     the lease is of, 0 where nobody says. where: whether its program runs on its client, with an engine, or on the
-    server itself.
+    server itself. engine: which one, "" for the site's first.
     """
 
     clients: tuple[str, ...]
@@ -32,15 +33,19 @@ class JobComment:
     memory_mib: int = 0
     parts: int = 0
     where: Literal["client", "server"] = "client"
+    engine: str = ""
 
     def text(self) -> str:
-        """The job's comment."""
-        return json.dumps({MARK: 1, **asdict(self)}, separators=(",", ":"))
+        """The job's comment. Without an engine's name it is as every release reads it."""
+        told = asdict(self)
+        if not self.engine:
+            del told["engine"]
+        return json.dumps({MARK: 1, **told}, separators=(",", ":"))
 
     @classmethod
     def read(cls, text: str) -> JobComment:
         """The request in a job's comment; DamagedDocument for anything that is not exactly one. Of an older client it
-        has no parts and no where."""
+        has no parts and no where, and of a site with one engine no engine."""
         fields = Fields.of(text, "the lease's comment")
         if fields.number(MARK) != 1:
             fields.refuse(MARK, "is none that is known here")
@@ -56,6 +61,7 @@ class JobComment:
             memory_mib=fields.number("memory_mib", most=_MOST),
             parts=fields.number("parts", most=_MOST) if fields.has("parts") else 0,
             where="server" if fields.has("where") and fields.text("where", "client|server") == "server" else "client",
+            engine=fields.text("engine", ENGINE_NAME) if fields.has("engine") else "",
         )
         fields.end()
         return comment

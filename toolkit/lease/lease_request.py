@@ -26,7 +26,8 @@ def omit(chosen: str, why: str, given: Mapping[str, object]) -> None:
 @dataclass(frozen=True)
 class LeaseWish:
     """As a user says it: so many GPUs, or a part of each, or as large a part as holds memory_mib. servers: names with
-    commas between them, None for any. seconds: None for what the pool allows."""
+    commas between them, None for any. seconds: None for what the pool allows. engine: by which its programs find the
+    GPUs, "" for the site's first."""
 
     count: int = 1
     part: str | None = None
@@ -35,6 +36,7 @@ class LeaseWish:
     servers: str | None = None
     gpu_class: str = ""
     seconds: int | None = None
+    engine: str = ""
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> LeaseWish:
@@ -59,6 +61,8 @@ class LeaseWish:
             parse_part(self.part)
         if not re.fullmatch(r"[\w.-]*", self.gpu_class):
             raise LeaseError(f"--class {self.gpu_class!r}: not the name of a class; toolkit gpus lists them")
+        if not re.fullmatch(r"([a-z][a-z0-9-]{0,30})?", self.engine):
+            raise LeaseError(f"--engine {self.engine!r}: not the name of an engine")
         if self.servers is not None and not self.names:
             raise LeaseError("-l names no server; omit it for any")
 
@@ -70,6 +74,7 @@ class LeaseRequest:
     host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
     here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each. unequal:
     their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it is not 0.
+    engine: which of the site's is told its servers, "" for the first.
     """
 
     count: int
@@ -86,6 +91,7 @@ class LeaseRequest:
     servers_there: int = 1
     unequal: bool = False
     cpus_per_gpu: int = 0
+    engine: str = ""
 
     @property
     def on_each(self) -> int:

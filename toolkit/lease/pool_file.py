@@ -31,12 +31,14 @@ class ServerGpu:
 @dataclass(frozen=True)
 class PoolServer:
     """A server. address: where leases listen, "" where it offers none. memory_mib: host memory for each device of a
-    lease, 0: what the engine states. enforcement: how a part is held (engine, mps, mig), "" where it is not known."""
+    lease, 0: what the engine states. enforcement: how a part is held (engine, mps, mig), "" where it is not known.
+    engines: those that it has, none where it is not known."""
 
     address: str = ""
     memory_mib: int = 0
     enforcement: str = ""
     gpus: tuple[ServerGpu, ...] = ()
+    engines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,13 @@ def _text(data: Mapping[str, Any], key: str, otherwise: str = "") -> str:
     return value or otherwise
 
 
+def _names(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    value = data.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    return tuple(value)
+
+
 def _gpu(data: Mapping[str, Any]) -> ServerGpu:
     return ServerGpu(
         index=_count({"index": data["index"]}, "index"),
@@ -114,6 +123,7 @@ def _server(data: Mapping[str, Any]) -> PoolServer:
         address=_text(data, "address"),
         memory_mib=_count(data, "memory_mib"),
         enforcement=_text(data, "enforcement"),
+        engines=_names(data, "engines"),
         gpus=tuple(_gpu(_object(gpu)) for gpu in gpus),
     )
 

@@ -65,9 +65,9 @@ def find_program(argv: Sequence[str]) -> str:
     return path
 
 
-def check_servers(host: Host, endpoints: int) -> None:
-    """That the engine can join so many servers in one program."""
-    name = installed(host.engine_dir).engine
+def check_servers(host: Host, endpoints: int, engine: str = "") -> None:
+    """That the engine (the site's first, if none is named) can join so many servers in one program."""
+    name = installed(host.engine_dir, engine).engine
     most = load(name).MAX_SERVERS
     if most is not None and endpoints > most:
         raise LeaseError(
@@ -191,19 +191,19 @@ def start_and_wait(
     """Run the program on the endpoints of one lease, which it neither asks for nor gives back. chosen: the signal that
     it is sent when the lease is about to end, or has ended without notice. container: where it runs, if in one."""
     lease = endpoints[0].lease
-    check_engine(endpoints, host.engine_dir)
+    engine_dir = check_engine(endpoints, host.engine_dir).folder
     for endpoint in endpoints:
         probe(endpoint)
     adapter = load(endpoints[0].engine)
     with private_folder() as folder:
-        environment = adapter.client(host.engine_dir, [e.server for e in endpoints], folder)
+        environment = adapter.client(engine_dir, [e.server for e in endpoints], folder)
         keepers, lost = keep(endpoints)
         try:
             environment |= {"ELASTIC_AI_LEASE": str(lease), "ELASTIC_AI_GPUS": gpus_text(endpoints)}
             if container is not None:
-                argv = container.command(argv, environment, [host.engine_dir, folder])
+                argv = container.command(argv, environment, [engine_dir, folder])
             environment = {**os.environ, **environment}
-            check_devices(endpoints, host.engine_dir, environment)
+            check_devices(endpoints, engine_dir, environment)
             try:
                 process = subprocess.Popen(  # no thread runs yet
                     argv, executable=find_program(argv), env=environment, preexec_fn=partial(die_with, os.getpid())

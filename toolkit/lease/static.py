@@ -79,7 +79,7 @@ def start(host: Host, wish: StaticWish, conf: ServerConf) -> StaticGrant:
     number = max([int(name[1:]) for name in filter(is_static, instances.jobs) if name[1:].isdigit()], default=0) + 1
     part = parse_part(wish.part, conf.shards_per_gpu)
     what = f"{wish.count} x {part.text} GPU"
-    comment = JobComment(wish.clients, wish.host, "hold", what, wish.seconds)
+    comment = JobComment(wish.clients, wish.host, "hold", what, wish.seconds, engine=wish.engine)
     held = choose(host, wish.count, part.shards, conf, instances.certain().values())
     job = LeaseJob(f"s{number}", number, 0, comment.text(), tuple(held))
     _clear(host, conf, {one.index for one in held})

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from toolkit.lease import LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fields import Fields
-from toolkit.lease.job_comment import MAX_CLIENTS
+from toolkit.lease.job_comment import ENGINE_NAME, MAX_CLIENTS
 
 #: What its user ought to know.
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
@@ -20,17 +20,22 @@ MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 @dataclass(frozen=True)
 class StaticWish:
-    """count: GPUs, each another one; part: of each, as a user writes it. clients, host: the machine that may use it."""
+    """count: GPUs, each another one; part: of each, as a user writes it. clients, host: the machine that may use it.
+    engine: "" for the server's first."""
 
     count: int
     part: str
     clients: tuple[str, ...]
     host: str
     seconds: int
+    engine: str = ""
 
     def text(self) -> str:
-        """For the server."""
-        return json.dumps(asdict(self))
+        """For the server. Without an engine's name it is as every release reads it."""
+        told = asdict(self)
+        if not self.engine:
+            del told["engine"]
+        return json.dumps(told)
 
 
 def parse_wish(text: str) -> StaticWish:
@@ -42,6 +47,7 @@ def parse_wish(text: str) -> StaticWish:
         clients=fields.addresses("clients"),
         host=fields.text("host", r"[A-Za-z0-9._-]{1,64}"),
         seconds=fields.number("seconds", least=1),
+        engine=fields.text("engine", ENGINE_NAME) if fields.has("engine") else "",
     )
     fields.end()
     if not 1 <= len(wish.clients) <= MAX_CLIENTS:

@@ -67,6 +67,7 @@ class Submission:
             memory_mib=request.memory_mib,
             parts=self.jobs,
             where=request.where,
+            engine=request.engine,
         )
 
     def device_by_device(self) -> Submission:

@@ -11,13 +11,15 @@ from functools import partial
 from pathlib import Path
 
 from toolkit.lease import LeaseError
+from toolkit.lease.engines import load
 from toolkit.lease.instance_record import INSTANCE, TOKEN, Instance
 from toolkit.lease.processes import groups_of, lease_of, numbers, read
 
 PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
 #: The user whose processes share the MPS server: MPS serves one user at a time.
 MPS_USER = "elastic-ai-engine"
-START_S = 30
+#: What a unit may take beside its engine's own time until that listens.
+START_S = 15
 #: What a process of an engine may lock for RDMA: its rings of 4 MiB, and what a device's driver takes beside them.
 MEMLOCK = "64M"
 
@@ -78,8 +80,12 @@ _SANDBOX = (
     "IPAddressDeny=any",
     "DevicePolicy=closed",
     "TimeoutStopSec=10",
-    f"TimeoutStartSec={START_S}",
 )
+
+
+def start_s(instance: Instance) -> float:
+    """How long the unit may take to start."""
+    return START_S + (START_S if instance.native else load(instance.engine).STARTS_S)
 
 
 def name_of(job: str) -> str:
@@ -130,6 +136,7 @@ def properties(instance: Instance, folder: Path) -> list[str]:
         *_SANDBOX,
         *([_APART] if instance.mps_pipe else []),
         "NotifyAccess=main",
+        f"TimeoutStartSec={start_s(instance):.0f}",
         f"MemoryMax={instance.memory_bytes}",
         f"TemporaryFileSystem={HOME}:size={home_bytes(instance.memory_bytes)},mode=1777,nosuid,nodev",
         f"TasksMax={instance.tasks}",
@@ -160,15 +167,15 @@ def _systemctl(*args: str, timeout_s: float = 60) -> subprocess.CompletedProcess
 def start(instance: Instance, folder: Path) -> None:
     """Start the unit and wait until its engine listens. LeaseError with the reason when it does not."""
     require_files(device_files(instance))
-    unit = name_of(instance.job)
+    unit, limit_s = name_of(instance.job), start_s(instance) + 15
     command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--service-type=notify"]
     command += [f"--property={value}" for value in properties(instance, folder)]
     try:
         done = subprocess.run(
-            [*command, str(PROGRAMS / "agent")], capture_output=True, text=True, check=False, timeout=START_S + 15
+            [*command, str(PROGRAMS / "agent")], capture_output=True, text=True, check=False, timeout=limit_s
         )
     except subprocess.TimeoutExpired:
-        raise LeaseError(f"systemd did not start {unit} within {START_S + 15} s") from None
+        raise LeaseError(f"systemd did not start {unit} within {limit_s:.0f} s") from None
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise UnitFailed(f"{unit} did not start: {said[0] if said else 'no reason given'}")

@@ -147,8 +147,12 @@ class Engine(Protocol):
     HOLDS_PARTS: str
     #: Whether programs can compute on its GPUs; without kernels they can copy, and no more.
     RUNS_KERNELS: bool
-    #: Whether the CUDA runtime and what stands on it (PyTorch) work by it, or the driver API alone.
+    #: Whether programs of the CUDA driver API work by it.
+    RUNS_DRIVER_API: bool
+    #: Whether the CUDA runtime and what stands on it (any framework) work by it.
     RUNS_RUNTIME: bool
+    #: Frameworks whose programs work by it although it has no runtime, by the names that programs import.
+    RUNS_FRAMEWORKS: tuple[str, ...]
     #: What can carry its clients' bytes: tcp; verbs (RDMA).
     TRANSPORTS: tuple[str, ...]
     #: Servers that one client process can join; None where there is no limit.
@@ -157,6 +161,8 @@ class Engine(Protocol):
     HOST_MEMORY_MIB: int
     #: Processes and threads that the unit of a lease may have.
     TASKS: int
+    #: How long its server may take until it listens.
+    STARTS_S: float
     #: The variable of the program's environment that holds the servers' tokens, "" where a file does (`secret`).
     SECRET_VARIABLE: str
     #: Whose memory a part's limit holds: of all programs of the lease together, of each of them, or (none) nobody's.
@@ -198,32 +204,69 @@ def refuse_open(name: str, server: Server) -> None:
         check(server)
 
 
-def refuse_transport(name: str, transport: str) -> None:
-    """LeaseError where the adapter's engine has no such transport."""
+def transport_of(name: str, transport: str, first: bool = True) -> str:
+    """What carries the bytes of that engine's leases on a server with this transport: an engine that is not the site's
+    first one, and has TCP alone, has that. LeaseError where the engine has no such transport."""
     offered = load(name).TRANSPORTS
-    if transport not in offered:
-        words = f"the engine {name} speaks {', '.join(offered)} and not {transport}"
-        raise LeaseError(f"{words}: set remoting_server_transport to one that it has, and run site.yml")
+    if transport in offered:
+        return transport
+    if not first and offered == ("tcp",):
+        return "tcp"
+    words = f"the engine {name} speaks {', '.join(offered)} and not {transport}"
+    raise LeaseError(f"{words}: set remoting_server_transport to one that it has, and run site.yml")
+
+
+#: Beside the folder of a site's first engine (`current`): a folder for each further one, by name, with its `current`.
+BESIDE = "beside"
 
 
 @dataclass(frozen=True)
 class Installed:
-    """The engine of a machine (engine.json)."""
+    """An engine of a machine (engine.json), and where it lies. torch: minor releases of PyTorch that it is built for,
+    as 2.13; none of engines that are not for PyTorch."""
 
     engine: str
     release: str
+    folder: Path = Path()
+    torch: tuple[str, ...] = ()
 
 
-def installed(engine_dir: Path) -> Installed:
-    """The engine that is installed here; LeaseError when there is none."""
+def _described(folder: Path) -> Installed | None:
+    """The engine in a folder; None where there is none. LeaseError where its description is damaged."""
     try:
-        fields = Fields.in_file(engine_dir / "engine.json")
-        return Installed(fields.text("engine", _NAME), fields.text("release", _NAME))
+        fields = Fields.in_file(folder / "engine.json")
+        minors = fields.texts("torch", r"\d+\.\d+") if fields.has("torch") else ()
+        return Installed(fields.text("engine", _NAME), fields.text("release", _NAME), folder, minors)
     except FileNotFoundError:
-        words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
-        raise LeaseError(words) from None
+        return None
     except DamagedDocument:
-        raise LeaseError(f"{engine_dir}/engine.json has no engine and release; install it again") from None
+        raise LeaseError(f"{folder}/engine.json has no engine and release; install it again") from None
+
+
+def all_installed(engine_dir: Path) -> list[Installed]:
+    """The engines that are installed here, the site's first one first; LeaseError when one's description is damaged."""
+    folders = [engine_dir, *sorted(engine_dir.parent.glob(f"{BESIDE}/*/current"))]
+    return [found for found in map(_described, folders) if found is not None]
+
+
+def installed(engine_dir: Path, name: str = "") -> Installed:
+    """The engine of that name here; without a name the site's first one. LeaseError when there is none."""
+    there = all_installed(engine_dir)
+    if not there:
+        words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
+        raise LeaseError(words)
+    for one in there:
+        if name in ("", one.engine):
+            return one
+    variable = "remoting_engine_torch_artifact" if name == "torch" else "remoting_engine_artifact"
+    has = " and ".join(one.engine for one in there)
+    raise LeaseError(f"the engine {name} is not installed here (it has {has}); set {variable} and run site.yml")
+
+
+def runs(engine: str, framework: str) -> bool:
+    """Whether programs that import this framework find the GPUs by that engine."""
+    adapter = load(engine)
+    return adapter.RUNS_RUNTIME or framework in adapter.RUNS_FRAMEWORKS
 
 
 def library_path(engine_dir: Path, environment: Mapping[str, str]) -> str:

@@ -22,11 +22,14 @@ MEANT_FOR = (
 )
 HOLDS_PARTS = "by Bitfusion"
 RUNS_KERNELS = True
+RUNS_DRIVER_API = True
 RUNS_RUNTIME = True
+RUNS_FRAMEWORKS: tuple[str, ...] = ()
 TRANSPORTS = ("tcp",)
 MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 0  # its appliances' own matter
 TASKS = 0
+STARTS_S = 15.0
 SECRET_VARIABLE = ""
 HOLDS_MEMORY_OF: Literal["none"] = "none"  # its appliances' matter, of which no lease of ours is
 PORT = 56001

@@ -25,7 +25,9 @@ from toolkit.lease.engines import EngineCommand, EngineStart, Server, library_pa
 MEANT_FOR = "production (release 1.0.0; run by us against emulated GPUs, not yet on a GPU)"
 HOLDS_PARTS = "MIG or MPS (`remoting_server_enforcement: mig`, `mps`), else parts are refused"
 RUNS_KERNELS = True
+RUNS_DRIVER_API = True
 RUNS_RUNTIME = True
+RUNS_FRAMEWORKS: tuple[str, ...] = ()
 TRANSPORTS = ("tcp",)
 #: Seven address arenas of 1 TiB; the eighth server would be dropped without an error.
 MAX_SERVERS: int | None = 7
@@ -33,6 +35,7 @@ MAX_SERVERS: int | None = 7
 HOST_MEMORY_MIB = 16384
 #: A process for each of the client's, with a thread for each of its threads (256 at most): eight ranks and room.
 TASKS = 4096
+STARTS_S = 15.0
 #: MPS has a limit for each of its clients, which are processes.
 HOLDS_MEMORY_OF: Literal["program"] = "program"
 #: Its client has no file for it: the tokens of all servers, with commas between.

@@ -16,7 +16,9 @@ MEANT_FOR = (
 )
 HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
 RUNS_KERNELS = True
+RUNS_DRIVER_API = True
 RUNS_RUNTIME = False
+RUNS_FRAMEWORKS: tuple[str, ...] = ()
 TRANSPORTS = ("tcp", "verbs")
 MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time; with verbs, whose
@@ -24,6 +26,7 @@ MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 512
 #: A child for each of at most 128 sessions, with a thread that watches and five more where copies are striped.
 TASKS = 1024
+STARTS_S = 15.0
 HOLDS_MEMORY_OF: Literal["lease"] = "lease"
 SECRET_VARIABLE = ""
 MIB = 1 << 20

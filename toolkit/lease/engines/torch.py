@@ -1,0 +1,112 @@
+"""The toolkit's engine for PyTorch: a program's operators, one small message each, run by the server's own PyTorch.
+
+Its client is a plug-in of the user's PyTorch (engine/torch), which has to be of a minor release that the engine was
+built for. Its server runs in the PyTorch of a Python that role remoting_server names beside the engine (SERVER_FILE).
+Where a lease's devices are emulated, that PyTorch computes on the processor, so that real programs have real results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from toolkit.lease import LeaseError
+from toolkit.lease.engines import EngineCommand, EngineStart, Server, mps_environment
+from toolkit.lease.fields import DamagedDocument, Fields
+
+MEANT_FOR = (
+    "PyTorch programs, unchanged, with the user's ordinary PyTorch; `toolkit engine build torch` makes it. "
+    "Beside another engine (`remoting_engine_torch_artifact`)"
+)
+HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
+RUNS_KERNELS = True
+RUNS_DRIVER_API = False
+RUNS_RUNTIME = False
+RUNS_FRAMEWORKS: tuple[str, ...] = ("torch",)
+TRANSPORTS = ("tcp",)
+MAX_SERVERS: int | None = None
+#: PyTorch imported by the launcher, and by each of eight sessions what its libraries of CUDA take of host memory.
+HOST_MEMORY_MIB = 4096
+#: A child for each session, with PyTorch's own threads: as many as processors, for each of several pools.
+TASKS = 4096
+#: It imports PyTorch first, from a disk that may be cold.
+STARTS_S = 60.0
+HOLDS_MEMORY_OF: Literal["lease"] = "lease"
+SECRET_VARIABLE = ""
+MIB = 1 << 20
+#: Beside `current`, written by role remoting_server: which Python has the server's PyTorch.
+SERVER_FILE = "server.json"
+#: The role's own environment, where that file is not there.
+OWN_PYTHON = "venv/bin/python"
+
+
+def keeps_part(start: EngineStart) -> str:
+    """Memory is held by the server itself, everywhere."""
+    return ""
+
+
+def notes(start: EngineStart) -> list[str]:
+    """What its owner ought to know."""
+    said = []
+    if any(device.emulated for device in start.devices):
+        said.append("its PyTorch computes on the server's processor: real results, no GPU's speed")
+    if any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
+        said.append("the part holds for memory; computing is not limited")
+    return said
+
+
+def python_of(engine_dir: Path) -> Path:
+    """The Python that has the server's PyTorch. LeaseError where there is none."""
+    beside = engine_dir.parent
+    try:
+        fields = Fields.in_file(beside / SERVER_FILE)
+        python = fields.path("python")
+        fields.end()
+    except FileNotFoundError:
+        python = beside / OWN_PYTHON
+    except DamagedDocument as fault:
+        raise LeaseError(f"{fault}; run site.yml") from None
+    if not os.access(python, os.X_OK):
+        raise LeaseError(f"{python} is not there, and the engine torch runs by its PyTorch; run site.yml")
+    return python
+
+
+def command(start: EngineStart) -> EngineCommand:
+    """The server with the devices, the limit, the token and the clients of the lease."""
+    limits = [d.limit_mib for d in start.devices if d.limit_mib is not None]
+    emulated = any(d.emulated for d in start.devices)
+    argv = [
+        str(python_of(start.engine_dir)),
+        "-I",  # nothing of a folder or a variable that is not the engine's
+        str(start.engine_dir / "bin" / "elastic-ai-torchserver"),
+        *("--bind", start.address),
+        *("--port", str(start.port)),
+        *("--port-file", str(start.port_file)),
+        *("--token-file", str(start.token_file)),
+        *("--allow", ",".join(start.clients)),
+        *("--report-fd", "1"),
+        *("--device", "cpu" if emulated else "cuda"),
+        *(["--memory-limit", str(min(limits) * MIB)] if limits else []),
+    ]
+    visible = ",".join(d.uuid for d in start.devices)
+    return EngineCommand(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
+
+
+def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
+    """Servers in the order of the devices, their tokens in a file, and the plug-in, which `import torch` finds."""
+    tokens = secret(folder)
+    with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        handle.writelines(f"{server.token}\n" for server in servers)
+    before = os.environ.get("PYTHONPATH", "")
+    return {
+        "ELASTIC_AI_TORCH_SERVERS": ",".join(f"{s.address}:{s.port}" for s in servers),
+        "ELASTIC_AI_TOKEN_FILE": str(tokens),
+        "PYTHONPATH": f"{engine_dir}/python" + (f":{before}" if before else ""),
+    }
+
+
+def secret(folder: Path) -> Path:
+    """A line for each server."""
+    return folder / "tokens"
