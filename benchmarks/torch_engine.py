@@ -1,0 +1,162 @@
+"""The engine `torch` beside native PyTorch, in turns: steps of training, decoding, operators, waits and copies.
+
+    benchmarks/torch_engine.py --out benchmarks/torch_engine.json [--rounds 3] [--steps 15] [--delays 0,0.5,5]
+    benchmarks/torch_engine.py --table benchmarks/torch_engine.json          # the tables of benchmarks/README.md
+
+Native, then the engine at each delay (milliseconds of round trip, by the toolkit's relay on loopback), and the other
+way round in the next round. Server and native have one thread on the last processor, the client the first one. Figures
+are refused where a loss has other bits than native's. iperf3 is one stream on loopback, each way and round.
+The GPU is this machine's processor: what is measured is the engine's cost, never a GPU's. The model of torch_model.py
+is held against each step, with the costs of the same round's operators, waits and copies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.torch_tables import PROGRAMS, model, tables  # noqa: E402
+from tests.support import torch_engine, torch_env  # noqa: E402
+from tests.support.relay import relay  # noqa: E402
+from validation.rules.release import release  # noqa: E402
+
+WORKER = Path(__file__).with_name("torch_worker.py")
+CLIENT, SERVER = 0, (os.cpu_count() or 1) - 1
+IPERF_S = 2
+
+
+class BenchmarkError(Exception):
+    """Why there is no figure."""
+
+
+def worker(words: list[str], core: int, environment: dict[str, str]) -> dict[str, Any]:
+    """The document of one run of the worker."""
+    command = [str(torch_env.python()), str(WORKER), *words, "--core", str(core)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(words)}: {done.stderr.strip()[-2000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def iperf_gb_s(reverse: bool) -> float:
+    """One stream on loopback between the two processors."""
+    port = "5299"
+    words = ["iperf3", "--server", "--one-off", "--bind", "127.0.0.1", "--port", port, "--affinity", str(SERVER)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        try:
+            time.sleep(0.5)
+            words = ["iperf3", "--client", "127.0.0.1", "--port", port, "--time", str(IPERF_S), "--json"]
+            words += ["--affinity", str(CLIENT), *(["--reverse"] if reverse else [])]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+        finally:
+            process.terminate()
+    if done.returncode:
+        raise BenchmarkError(f"iperf3: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return float(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"]) / 8e9
+
+
+def turn(options: argparse.Namespace, ways: dict[str, dict[str, str]], order: list[str]) -> dict[str, Any]:
+    """Everything once, in this order of ways ("native", and "0", "0.5" for delays)."""
+    found: dict[str, Any] = {"load_1min": os.getloadavg()[0], "programs": {}}
+    steps = ["--steps", str(options.steps)]
+    for program in PROGRAMS:
+        print(f"  {program}", file=sys.stderr)
+        runs = {}
+        for way in order:
+            runs[way] = worker([program, *steps], SERVER if way == "native" else CLIENT, ways[way])
+            if way != "native" and runs[way]["device"] != "cuda":
+                raise BenchmarkError(f"{program} was not on the engine's device")
+        wrong = [way for way in order if runs[way]["losses"] != runs["native"]["losses"]]
+        if wrong:
+            raise BenchmarkError(f"{program}: other losses than native's at {', '.join(wrong)} ms")
+        unread = worker([program, *steps, "--read-every", "1000000"], CLIENT, ways[list(ways)[1]])
+        runs["unread"] = {"step_s": unread["step_s"], "cpu_s": unread["cpu_s"], "per_step": unread["per_step"]}
+        for one in runs.values():
+            one.pop("losses", None)
+        found["programs"][program] = runs
+    first = list(ways)[1]
+    found["calls"] = {
+        way: worker(["calls"], SERVER if way == "native" else CLIENT, ways[way]) for way in ("native", first)
+    }
+    found["iperf_up_gb_s"] = iperf_gb_s(False)
+    found["copies"] = worker(["copies", "--steps", "5"], CLIENT, ways[first])
+    found["iperf_down_gb_s"] = iperf_gb_s(True)
+    return found
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """The whole document."""
+    torch_engine.built()
+    delays = [float(word) for word in options.delays.split(",")]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eai-bench-")))
+        server = stack.enter_context(torch_engine.server(folder / "server"))
+        os.sched_setaffinity(server.process.pid, {SERVER})  # its sessions are forked later
+        ways = {"native": torch_env.plain_environment()}
+        for delay in delays:
+            # each way takes half of it
+            port = stack.enter_context(relay(server.port, delay_ms=delay / 2)) if delay else server.port
+            ways[f"{delay:g}"] = server.environment(ELASTIC_AI_TORCH_SERVERS=f"127.0.0.1:{port}")
+        turns = []
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+            turns.append(turn(options, ways, list(ways)[:: -1 if number % 2 else 1]))
+    return {
+        "machine": {
+            "processor": processor(), "cores": os.cpu_count(), "system": platform.platform(),
+            "python": platform.python_version(), "torch": turns[0]["calls"]["native"]["torch"],
+        },
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "release": release(),
+        "tree": subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip(),
+        "emulated": True,
+        "delays_ms": delays,
+        "steps": options.steps,
+        "rounds": turns,
+    }  # fmt: skip
+
+
+def processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, help="write the document here")
+    parser.add_argument("--table", type=Path, metavar="DOCUMENT", help="print the tables of a document")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--delays", default="0,0.5,5", help="milliseconds of round trip, the least first")
+    options = parser.parse_args()
+    if options.table:
+        print(tables(json.loads(options.table.read_text())))
+        return 0
+    try:
+        document = measured(options)
+    except (BenchmarkError, OSError, AssertionError) as fault:
+        print(f"no figure: {fault}", file=sys.stderr)
+        return 1
+    document["model"] = model(document)
+    if options.out:
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    print(tables(document))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

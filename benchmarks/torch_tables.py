@@ -1,0 +1,127 @@
+"""What a document of benchmarks/torch_engine.py says: its tables in Markdown, and the model held against it."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from benchmarks.torch_model import WITHIN, Costs, Step, off_by, predicted_s
+
+PROGRAMS = ("mlp", "resnet50", "gpt", "decode")
+TARGETS = {"mlp": 0.95, "resnet50": 0.97, "gpt": 0.97}
+"""Of native, at the least delay."""
+MOST_OPERATOR_US, LEAST_OF_IPERF, MOST_ROUND_TRIPS = 2.0, 0.9, 1.1
+
+
+def least_s(document: dict[str, Any], program: str, way: str, what: str = "step_s") -> float:
+    """The shortest step of all rounds: other work on the machine only ever makes one longer."""
+    return min(min(turn["programs"][program][way][what]) for turn in document["rounds"])
+
+
+def per_step(document: dict[str, Any], program: str, way: str) -> dict[str, float]:
+    found: dict[str, float] = document["rounds"][0]["programs"][program][way]["per_step"]
+    return found
+
+
+def least_call_us(document: dict[str, Any], way: str, name: str, what: str) -> float:
+    return min(float(turn["calls"][way]["calls"][name][what]) for turn in document["rounds"])
+
+
+def costs(document: dict[str, Any]) -> Costs:
+    """The least of all rounds: of an addition's message, a wait, a byte each way."""
+    first = f"{document['delays_ms'][0]:g}"
+    native_us = least_call_us(document, "native", "add_", "done_us")
+    done_us = least_call_us(document, first, "add_", "done_us")
+    return Costs(
+        issue_s=least_call_us(document, first, "add_", "issued_us") / 1e6,
+        serve_s=max(0.0, done_us - native_us) / 1e6,
+        wait_s=min(turn["calls"][first]["synchronize_us"] for turn in document["rounds"]) / 1e6,
+        up_s=1e-9 / max(max(turn["copies"]["up_gb_s"]) for turn in document["rounds"]),
+        down_s=1e-9 / max(max(turn["copies"]["down_gb_s"]) for turn in document["rounds"]),
+    )
+
+
+def model(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each program at each delay, as predicted and as measured."""
+    rows = []
+    for program in PROGRAMS:
+        for delay in document["delays_ms"]:
+            counts = per_step(document, program, f"{delay:g}")
+            step = Step(
+                least_s(document, program, "native"), counts["calls"], counts["waits"], counts["bytes_up"],
+                counts["bytes_down"],
+            )  # fmt: skip
+            said = predicted_s(step, costs(document), delay / 1e3)
+            was = least_s(document, program, f"{delay:g}")
+            rows.append({"program": program, "delay_ms": delay, "predicted_s": said, "measured_s": was})
+    return rows
+
+
+def tables(document: dict[str, Any]) -> str:
+    """Markdown of a document's figures."""
+    delays = [f"{delay:g}" for delay in document["delays_ms"]]
+    first = delays[0]
+    loads = [turn["load_1min"] for turn in document["rounds"]]
+    machine = document["machine"]
+    lines = [
+        f"{document['date'][:10]}, {machine['processor']}, {machine['cores']} processors, PyTorch {machine['torch']}, "
+        f"{len(loads)} rounds of {document['steps']} steps, load {min(loads):.1f} to {max(loads):.1f}. Shortest steps:",
+        "",
+        "| program | native, ms | " + " | ".join(f"of native at +{delay} ms" for delay in delays)
+        + " | target | operators, waits, kB of messages a step | client's CPU a step, ms | issued, loss not read, ms |",
+        "|---|---|" + "---|" * (len(delays) + 4),
+    ]  # fmt: skip
+    for program in PROGRAMS:
+        native = least_s(document, program, "native")
+        ratios = [native / least_s(document, program, delay) for delay in delays]
+        counts = per_step(document, program, first)
+        target = f">= {TARGETS[program]}" if program in TARGETS else ""
+        lines.append(
+            f"| {program} | {native * 1e3:.2f} | " + " | ".join(f"{ratio:.3f}" for ratio in ratios)
+            + f" | {target} | {counts['calls']:.0f}, {counts['waits']:.1f}, {counts['bytes_sent'] / 1e3:.1f} | "
+            f"{least_s(document, program, first, 'cpu_s') * 1e3:.2f} | "
+            f"{least_s(document, program, 'unread') * 1e3:.2f} |"
+        )  # fmt: skip
+    lines += ["", "| operator | issued, us | client's CPU, us | until done, us | native, us |", "|---|---|---|---|---|"]
+    for name in document["rounds"][0]["calls"][first]["calls"]:
+        row = [least_call_us(document, first, name, what) for what in ("issued_us", "cpu_us", "done_us")]
+        row.append(least_call_us(document, "native", name, "done_us"))
+        lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row) + " |")
+    lines += ["", "| figure | median of the rounds | lowest | highest | target |", "|---|---|---|---|---|"]
+    for name, values, target in figures(document, first):
+        lines.append(f"| {name} | {median(values):.2f} | {min(values):.2f} | {max(values):.2f} | {target} |")
+    lines += ["", "| model | delay, ms | predicted, ms | measured, ms | off by |", "|---|---|---|---|---|"]
+    for row in model(document):
+        off = off_by(row["predicted_s"], row["measured_s"])
+        lines.append(
+            f"| {row['program']} | {row['delay_ms']:g} | {row['predicted_s'] * 1e3:.2f} | "
+            f"{row['measured_s'] * 1e3:.2f} | {off:+.0%}{'' if abs(off) <= WITHIN else f', not within {WITHIN:.0%}'} |"
+        )
+    return "\n".join(lines)
+
+
+def figures(document: dict[str, Any], first: str) -> list[tuple[str, list[float], str]]:
+    """Waits and copies: name, a value of each round, target."""
+    turns = document["rounds"]
+    rows = [
+        ("synchronise, us", [turn["calls"][first]["synchronize_us"] for turn in turns], ""),
+        ("x.sum().item(), us", [turn["calls"][first]["item_us"] for turn in turns], ""),
+        ("issuing x.add_(y), us", [turn["calls"][first]["calls"]["add_"]["issued_us"] for turn in turns],
+         f"<= {MOST_OPERATOR_US:g}"),
+    ]  # fmt: skip
+    for way in ("up", "down"):
+        rate = [median(turn["copies"][f"{way}_gb_s"]) for turn in turns]
+        iperf = [turn[f"iperf_{way}_gb_s"] for turn in turns]
+        ratio = [a / b for a, b in zip(rate, iperf, strict=True)]
+        rows += [
+            (f"64 MiB {way}, GB/s", rate, ""),
+            (f"iperf3 {way}, GB/s", iperf, ""),
+            (f"{way} of iperf3", ratio, f">= {LEAST_OF_IPERF}"),
+        ]
+    more = [f"{delay:g}" for delay in document["delays_ms"][1:]]
+    for program in PROGRAMS:
+        for delay in more:
+            runs = [turn["programs"][program] for turn in turns]
+            trips = [(min(run[delay]["step_s"]) - min(run[first]["step_s"])) * 1e3 / float(delay) for run in runs]
+            rows.append((f"{program}: round trips that +{delay} ms costs", trips, f"<= {MOST_ROUND_TRIPS}"))
+    return rows

@@ -1,0 +1,223 @@
+"""One program of benchmarks/torch_engine.py, by whatever Python has torch: natively, or on a GPU of the engine `torch`.
+
+    torch_worker.py mlp|resnet50|gpt|decode|calls|copies [--core N] [--steps N] [--warm N] [--read-every N]
+
+It prints one JSON document. Plain PyTorch, but for the counters of the engine, where it is one's client.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
+
+
+def counters() -> dict[str, int]:
+    """Of the engine's client; {} natively."""
+    try:
+        from elastic_ai_torch import start
+    except ImportError:
+        return {}
+    return dict(start.statistics())
+
+
+def finished() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def mlp(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+    """784-512-512-10 with dropout, SGD, batch 128."""
+    model = nn.Sequential(
+        nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    ).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return classifier(model, optimizer, torch.randn(steps, 128, 784), device)
+
+
+def resnet50(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+    """ResNet-50 of examples/resnet.py, 4 images of 64 pixels, SGD with momentum and decay."""
+    import resnet
+
+    model = resnet.resnet((3, 4, 6, 3), classes=10).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
+    return classifier(model, optimizer, torch.randn(steps, 4, 3, 64, 64), device)
+
+
+def classifier(
+    model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, device: str
+) -> Callable[[int], torch.Tensor]:
+    labels = torch.randint(0, 10, inputs.shape[:2])
+
+    def step(number: int) -> torch.Tensor:
+        x, y = inputs[number].to(device, non_blocking=True), labels[number].to(device, non_blocking=True)
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def gpt(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+    """The GPT of examples/gpt.py: 4 layers, 128 wide, 8 rows of 64 bytes, AdamW, clipping, a schedule."""
+    import gpt as example
+
+    model = example.GPT(128, 4, 4, 64).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    rows = torch.randint(0, 256, (steps, 8, 65))
+
+    def step(number: int) -> torch.Tensor:
+        row = rows[number].to(device)
+        optimizer.zero_grad(set_to_none=True)
+        loss = functional.cross_entropy(model(row[:, :-1]).flatten(0, 1), row[:, 1:].flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        return loss
+
+    return step
+
+
+def decode(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+    """A token of the same GPT for each step: the text grows, and each token is read."""
+    import gpt as example
+
+    model = example.GPT(128, 4, 4, 64).to(device).eval()
+    text = [torch.zeros(1, 1, dtype=torch.long, device=device)]
+
+    @torch.no_grad()
+    def step(number: int) -> torch.Tensor:
+        token = model(text[0][:, -64:])[:, -1].argmax(-1, keepdim=True)
+        text[0] = torch.cat([text[0], token], dim=1)
+        return token.float()
+
+    return step
+
+
+def trained(program: str, device: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds of each step and what a step asks for; the loss is read in every step, or every so many."""
+    torch.manual_seed(0)
+    count = options.warm + options.steps
+    step = {"mlp": mlp, "resnet50": resnet50, "gpt": gpt, "decode": decode}[program](device, count)
+    torch.manual_seed(1)
+    walls, cpus, losses, before = [], [], [], counters()
+    for number in range(count):
+        if number == options.warm:
+            finished()
+            before = counters()
+        wall, cpu = time.perf_counter(), time.process_time()
+        loss = step(number)
+        losses.append(loss.item() if (number + 1) % options.read_every == 0 else loss)
+        walls.append(time.perf_counter() - wall)
+        cpus.append(time.process_time() - cpu)
+    finished()
+    after = counters()
+    read = [loss if isinstance(loss, float) else loss.item() for loss in losses]
+    return {
+        "step_s": walls[options.warm :],
+        "cpu_s": cpus[options.warm :],
+        "losses": [value.hex() for value in read],
+        "per_step": {name: (after[name] - before[name]) / options.steps for name in before},
+    }
+
+
+def calls(device: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Microseconds of single operators: issued, of processor time here, and until all are done; and of waits."""
+    x, y, a = torch.zeros(4, device=device), torch.ones(4, device=device), torch.ones(2, 2, device=device)
+    weight = nn.Parameter(torch.ones(4, device=device))
+    layer, image = nn.Conv2d(3, 4, 3).to(device), torch.ones(1, 3, 8, 8, device=device)
+    every: dict[str, tuple[Callable[[], object], int]] = {
+        "add_": (lambda: x.add_(y), 20000),
+        "mul_ by a number": (lambda: x.mul_(1.0), 20000),
+        "add": (lambda: x + y, 20000),
+        "mm": (lambda: a @ a, 20000),
+        "empty": (lambda: torch.empty(4, device=device), 20000),
+        "view": (lambda: x.view(2, 2), 20000),
+        "conv2d": (lambda: layer(image), 4000),
+    }
+    told = {}
+    with torch.no_grad():
+        for name, (call, count) in every.items():
+            told[name] = timed(call, count)
+    told["mul with autograd"] = timed(lambda: weight * y, 20000)
+    waits = {"synchronize_us": [], "item_us": []}
+    for _ in range(400):
+        began = time.perf_counter()
+        finished()
+        middle = time.perf_counter()
+        x.sum().item()
+        waits["synchronize_us"].append((middle - began) * 1e6)
+        waits["item_us"].append((time.perf_counter() - middle) * 1e6)
+    return {"calls": told, **{name: statistics.median(each) for name, each in waits.items()}}
+
+
+def timed(call: Callable[[], object], count: int) -> dict[str, float]:
+    for _ in range(300):
+        call()
+    finished()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for _ in range(count):
+        call()
+    issued, spent = time.perf_counter() - wall, time.process_time() - cpu
+    finished()
+    done = time.perf_counter() - wall
+    return {"issued_us": issued / count * 1e6, "cpu_us": spent / count * 1e6, "done_us": done / count * 1e6}
+
+
+def copies(device: str, options: argparse.Namespace) -> dict[str, Any]:
+    """GB/s of copies of 64 MiB up and down; what came back is held against what was sent."""
+    size = 64 << 20
+    data = torch.arange(size // 4, dtype=torch.int32)
+    there = torch.empty_like(data, device=device)
+    up, down = [], []
+    for number in range(options.steps + 1):
+        data.add_(1)
+        began = time.perf_counter()
+        there.copy_(data)
+        finished()
+        middle = time.perf_counter()
+        back = there.cpu()
+        if number:
+            up.append(size / (middle - began) / 1e9)
+            down.append(size / (time.perf_counter() - middle) / 1e9)
+        if not torch.equal(back, data):
+            raise SystemExit("what came back is not what was sent")
+    return {"up_gb_s": up, "down_gb_s": down}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", choices=["mlp", "resnet50", "gpt", "decode", "calls", "copies"])
+    parser.add_argument("--core", type=int, default=-1, help="run on this processor")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--warm", type=int, default=4)
+    parser.add_argument("--read-every", type=int, default=1)
+    options = parser.parse_args()
+    if options.core >= 0:
+        os.sched_setaffinity(0, {options.core})
+    global torch, nn, functional
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    torch.set_num_threads(1)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    made = {"calls": calls, "copies": copies}.get(options.program)
+    found = made(device, options) if made else trained(options.program, device, options)
+    print(json.dumps({"device": device, "torch": torch.__version__, **found}))
+
+
+if __name__ == "__main__":
+    main()
