@@ -15,7 +15,7 @@ void resize_storage_(at::Tensor& self, int64_t bytes) {
   resize_storage(*self.storage().unsafeGetStorageImpl(), bytes);
 }
 
-at::Generator default_generator_of(int64_t number) { return default_generator(static_cast<int>(number)); }
+std::optional<at::Generator> default_generator_of(int64_t number) { return default_generator(static_cast<int>(number)); }
 
 }  // namespace
 
@@ -23,7 +23,7 @@ at::Generator default_generator_of(int64_t number) { return default_generator(st
 
 TORCH_LIBRARY(elastic_ai, library) {
   library.def("resize_storage_(Tensor(a!) self, int bytes) -> ()");
-  library.def("default_generator(int device) -> Generator", &eat::default_generator_of);
+  library.def("default_generator(int device) -> Generator?", &eat::default_generator_of);
 }
 
 TORCH_LIBRARY_IMPL(elastic_ai, CUDA, library) { library.impl("resize_storage_", &eat::resize_storage_); }

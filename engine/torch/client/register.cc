@@ -106,7 +106,7 @@ std::string foreign() {
     size_t at = all.find(wanted);
     if (at == std::string::npos) continue;
     std::string line = all.substr(at + 1, all.find('\n', at + 1) - at - 1);
-    if (line.find("engine/torch/client/") == std::string::npos) lines += name.name + "." + name.overload_name + " " + line + "\n";
+    if (line.find("client/register.cc") == std::string::npos) lines += name.name + "." + name.overload_name + " " + line + "\n";
   }
   return lines;
 }
