@@ -8,16 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
-typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
-typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
-typedef struct { unsigned pid; unsigned long long usedGpuMemory; } nvmlProcessInfo_v1_t;
-typedef struct {
-    unsigned pid;
-    unsigned long long usedGpuMemory;
-    unsigned gpuInstanceId, computeInstanceId;
-} nvmlProcessInfo_t; /* _v2 and _v3 */
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct gpu gpus[MAX_GPUS];
 static int count, all, users; /* GPUs; with their MIG instances */

@@ -4,19 +4,9 @@
 
 #include "emulated.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-/* nvmlReturn_t */
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
+#include "../shared/nvml_types.h"
 
 typedef struct gpu *nvmlDevice_t;
-typedef struct {
-    char busIdLegacy[16];
-    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
-    char busId[32];
-} nvmlPciInfo_t;
-
 extern struct gpu gpus[MAX_GPUS];
 int index_of(nvmlDevice_t device); /* in gpus, or a negative error */
 int pci_info(int gpu, nvmlPciInfo_t *to); /* OK, or why not */
