@@ -174,13 +174,10 @@ int main(int argc, char **argv) {
         become_next(argv);
         return fail(NO_DRIVER, "this machine has no nvidia-smi of a driver's own");
     }
-    if (!nvml_load()) {
-        become_next(argv);
-        return fail(NO_DRIVER, "no lease and no lab is here, and no nvidia-smi of a driver's own");
-    }
-    const char *why = nvml_start();
+    const char *why = nvml_load() ? nvml_start() : "no lease and no lab is here, and no nvidia-smi of a driver's own";
     if (*why) {
         become_next(argv);
+        if (argv[1] && is_option(argv[1], "-h", "--help")) return fputs(help, stdout), 0;
         return fail(NO_DRIVER, why);
     }
     int code = read_options(argv, &asked);

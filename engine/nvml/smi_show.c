@@ -45,6 +45,14 @@ static void number(char *to, size_t size, bool known, unsigned value, const char
     else snprintf(to, size, N_A);
 }
 
+/* A figure that NVML has, divided by so many. of: which clock or sensor, NO_SUCH where the function has none. */
+#define NO_SUCH (-1)
+static void figure(char *to, size_t size, const struct shown *gpu, const char *function, int of, unsigned by, const char *unit) {
+    unsigned found = 0;
+    bool known = of == NO_SUCH ? ask_unsigned(gpu, function, &found) : ask_of(gpu, function, of, &found);
+    number(to, size, known, found / by, unit);
+}
+
 static void bytes(char *to, size_t size, int64_t value, const char *unit) {
     if (value == UNTOLD) snprintf(to, size, N_A);
     else snprintf(to, size, "%lld%s", (long long)value / MIB, unit);
@@ -81,18 +89,18 @@ static void row(const struct shown *gpu) {
     char where[64], used[32], total[32], memory[72], busy[16], temperature[16], draw[16], limit[16], fan[16], errors[24], parted[64];
     unsigned n;
     unsigned long long ecc;
-    nvmlUtilization_t rates;
+    nvmlUtilization_t rates = {0, 0};
     struct memory m = ask_memory(gpu);
     place(gpu, where, sizeof where);
     bytes(used, sizeof used, m.used, "MiB");
     bytes(total, sizeof total, m.total, "MiB");
     snprintf(memory, sizeof memory, "%s / %s", used, total);
     bool known = ask_utilisation(gpu, &rates);
-    number(busy, sizeof busy, known, known ? rates.gpu : 0, "%");
-    number(temperature, sizeof temperature, ask_of(gpu, "nvmlDeviceGetTemperature", 0, &n), n, "C");
-    number(fan, sizeof fan, ask_unsigned(gpu, "nvmlDeviceGetFanSpeed", &n), n, "%");
-    number(draw, sizeof draw, ask_unsigned(gpu, "nvmlDeviceGetPowerUsage", &n), n / 1000, "W");
-    number(limit, sizeof limit, ask_unsigned(gpu, "nvmlDeviceGetEnforcedPowerLimit", &n), n / 1000, "W");
+    number(busy, sizeof busy, known, rates.gpu, "%");
+    figure(temperature, sizeof temperature, gpu, "nvmlDeviceGetTemperature", 0, 1, "C");
+    figure(fan, sizeof fan, gpu, "nvmlDeviceGetFanSpeed", NO_SUCH, 1, "%");
+    figure(draw, sizeof draw, gpu, "nvmlDeviceGetPowerUsage", NO_SUCH, 1000, "W");
+    figure(limit, sizeof limit, gpu, "nvmlDeviceGetEnforcedPowerLimit", NO_SUCH, 1000, "W");
     if (ask_ecc(gpu, 1, &ecc)) snprintf(errors, sizeof errors, "%llu", ecc);
     else snprintf(errors, sizeof errors, N_A);
     const char *persistence = ask_unsigned(gpu, "nvmlDeviceGetPersistenceMode", &n) ? n ? "On" : "Off" : N_A;
@@ -187,7 +195,6 @@ void show_log(const struct shown *gpus, int count) {
         struct memory m = ask_memory(gpu);
         nvmlUtilization_t rates = {0, 0};
         bool known = ask_utilisation(gpu, &rates);
-        unsigned n;
         place(gpu, text, sizeof text);
         printf("GPU %s\n", text);
         line(4, "Product Name", gpu->name);
@@ -206,12 +213,12 @@ void show_log(const struct shown *gpus, int count) {
         number(text, sizeof text, known, rates.memory, " %");
         line(8, "Memory", text);
         puts("    Temperature");
-        number(text, sizeof text, ask_of(gpu, "nvmlDeviceGetTemperature", 0, &n), n, " C");
+        figure(text, sizeof text, gpu, "nvmlDeviceGetTemperature", 0, 1, " C");
         line(8, "GPU Current Temp", text);
         puts("    Clocks");
         static const char *const clocks[] = {"Graphics", "SM", "Memory"};
         for (int k = 0; k < 3; k++)
-            number(text, sizeof text, ask_of(gpu, "nvmlDeviceGetClockInfo", k, &n), n, " MHz"), line(8, clocks[k], text);
+            figure(text, sizeof text, gpu, "nvmlDeviceGetClockInfo", k, 1, " MHz"), line(8, clocks[k], text);
     }
     puts("");
 }

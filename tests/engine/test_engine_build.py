@@ -30,8 +30,14 @@ def test_artefact(tmp_path: Path):
     made = build.build_engine(tmp_path / "one.tar.gz", "1.2.3")
     assert made.sha256 == hashlib.sha256(made.path.read_bytes()).hexdigest()
     with tarfile.open(made.path) as tar:
-        assert tar.getnames() == ["engine.json", "bin/elastic-ai-refserver", "lib/libcuda.so.1"]
-        assert [m.mode for m in tar] == [0o644, 0o755, 0o755]
+        assert tar.getnames() == [
+            "engine.json",
+            "bin/elastic-ai-refserver",
+            "lib/libcuda.so.1",
+            "client/lib/libnvidia-ml.so.1",
+            "client/bin/nvidia-smi",
+        ]
+        assert [m.mode for m in tar] == [0o644, *[0o755] * 4]
         tar.extractall(tmp_path / "x")  # our own
     about = json.loads((tmp_path / "x/engine.json").read_text())
     assert (about["engine"], about["release"], about["protocol"]) == ("reference", "1.2.3", "6")
@@ -98,7 +104,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabSpec:
 @pytest.fixture
 def made(tmp_path: Path) -> Emulation:
     (tmp_path / "lib").mkdir()
-    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1", "nvidia-smi"):
         (tmp_path / "lib" / name).write_text(name)
     info = build.EngineInfo("reference", "7", "1", "2.34", "x86_64")
     return Emulation(tmp_path / "lib", tmp_path / "engine.tar.gz", "abc", info)
@@ -116,9 +122,9 @@ def test_lab_builds_once_and_refuses_nodes_that_are_too_old(tmp_path: Path, spec
     assert len(said) == 1
     assert hashlib.sha256(first.artefact.read_bytes()).hexdigest() == first.sha256
     found = sorted(p.name for p in first.libraries.iterdir())
-    assert found[-2:] == ["libcuda.so.1", "libnvidia-ml.so.1"]
+    assert found[-3:] == ["libcuda.so.1", "libnvidia-ml.so.1", "nvidia-smi"]
     kernels = 0 if host_modules.lacks_compiler() else len(host_modules.sources())
-    assert len([name for name in found if name.startswith("elastic-ai-kernels-")]) == kernels == len(found) - 2
+    assert len([name for name in found if name.startswith("elastic-ai-kernels-")]) == kernels == len(found) - 3
     libc.write_bytes(b"GLIBC_2.17\0")
     assert emulation(tmp_path / "image", "debian 9", said.append) is None
     assert "nodes of debian 9 have an older one" in said[-1]
@@ -130,6 +136,8 @@ def test_gpu_servers_alone_get_devices(spec: LabSpec, made: Emulation):
     assert devices.node_files(spec, spec.node("gpu1"), None) == {}
     files = devices.node_files(spec, spec.node("gpu1"), made)
     assert files["opt/elastic-ai-emulated/lib/libcuda.so.1"] == (b"libcuda.so.1", 0o755)
+    assert files["usr/local/bin/nvidia-smi"] == (b"nvidia-smi", 0o755)
+    assert "opt/elastic-ai-emulated/lib/nvidia-smi" not in files
     described = json.loads(files["etc/elastic-ai-emulated/gpus.json"][0])["gpus"]
     assert len(described) == inventory.POOL_GPUS["count"]
     assert all(g["name"].startswith("Emulated") for g in described)

@@ -181,10 +181,12 @@ def test_programs_know_an_emulated_device_by_its_library(tmp_path: Path):
 import gpu_metrics
 from toolkit.lease import nvml
 samples, _ = gpu_metrics.reading()
-found = [(gpu.emulated, gpu.sm_count) for gpu in nvml.gpus()]
+found = [(gpu.emulated, gpu.sm_count, gpu.capability, gpu.driver, gpu.cuda) for gpu in nvml.gpus()]
 said([found, sorted({labels["emulated"] for _, labels, _ in samples if labels})])
 """
-    assert local(tmp_path, devices).run(script)[0] == [[[True, 80]] * 2, ["true"]]
+    driver, cuda = build.emulated_driver()
+    said = [True, 80, "7.0", f"{driver}-emulated", cuda]
+    assert local(tmp_path, devices).run(script)[0] == [[said] * 2, ["true"]]
 
 
 def test_mig_instances_are_devices_of_their_own(tmp_path: Path):

@@ -197,7 +197,10 @@ class FakeGpus:
     """Four emulated GPUs. `broken` is raised instead."""
 
     found: list[Gpu] = field(
-        default_factory=lambda: [Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0, True) for i in range(4)]
+        default_factory=lambda: [
+            Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0, True, capability="7.0", driver="580.95.05", cuda=13000)
+            for i in range(4)
+        ]
     )
     users: dict[str, list[int]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {f"GPU-{i}": 300_000 for i in range(4)})

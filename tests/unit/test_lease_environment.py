@@ -40,7 +40,20 @@ def test_a_program_gets_files_and_variables(host: FakeHost, tmp_path: Path) -> N
     assert said["servers"] == [said["environment"]["ELASTIC_AI_SERVERS"]]
     assert (said["engine"], said["holds_memory_of"]) == ("reference", "lease")
     assert json.loads(said["environment"]["ELASTIC_AI_GPUS"]) == [
-        {"uuid": "GPU-2", "emulated": True, "memory_bytes": 128 << 20, "context_bytes": 300_000}
+        {
+            "uuid": "GPU-2",
+            "emulated": True,
+            "memory_bytes": 128 << 20,
+            "context_bytes": 300_000,
+            "name": "Emulated V100",
+            "server": "gpu1",
+            "server_index": 2,
+            "total_bytes": 256 << 20,
+            "part": "1/2",
+            "capability": "7.0",
+            "driver": "580.95.05",
+            "cuda": 13000,
+        }
     ]
     assert token not in json.dumps(said)
     lines = asked("41", str(tmp_path / "again")).output.splitlines()

@@ -60,6 +60,8 @@ def gpus(draw: st.DrawFn) -> LeasedGpu:
     return LeasedGpu(
         draw(st.integers(0, 64)), f"GPU-{draw(NAMES)}", draw(WORDS), draw(COUNTS), draw(st.integers(1, of)), of,
         draw(st.none() | COUNTS), draw(st.booleans()), draw(COUNTS), draw(st.sampled_from(["", "GPU-1"])), draw(files),
+        draw(st.sampled_from(["", "9.0", "12.1"])), draw(st.sampled_from(["", "580.126.20"])),
+        draw(st.integers(0, 20_000)),
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -24,7 +25,7 @@ from toolkit.commands.lease_shared import (
     say,
 )
 from toolkit.exits import epilogue
-from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
+from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running, shown_gpus
 from toolkit.lease.display import clock, table, until
 from toolkit.lease.engines import load
 from toolkit.lease.host import Host, this_host
@@ -270,6 +271,7 @@ def env(number: int, folder: Path, as_json: bool) -> None:
     folder = folder.resolve()
     values = adapter.client(engine_dir, [end.server for end in ends], folder)
     values |= {"ELASTIC_AI_LEASE": str(number), "ELASTIC_AI_GPUS": endpoint.gpus_text(ends)}
+    values = shown_gpus.environment(engine_dir, values, os.environ)
     if not as_json:
         click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items()))
         return

@@ -52,7 +52,7 @@ def run_here(host: Host, request: RunRequest, told: str) -> int:
     """On this machine, its GPUs by the engine: the program's exit code. told: why here."""
     container = images.here(request.image, request.variables) if request.image is not None else None
     if container is None:
-        running.find_program(request.program)
+        running.find_program(request.program, host.engine_dir)
     if request.static is not None:
         return running.start_and_wait(host, request.program, [read_endpoint(request.static)], say, request.signal)
     ready()

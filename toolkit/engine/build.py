@@ -59,6 +59,11 @@ DRIVER = (
     *SHARED,
 )
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
+#: By what programs of a lease are shown its GPUs without CUDA, and nvidia-smi, which shows a lab's too.
+LEASED_NVML = tuple(f"nvml/{n}.c" for n in ("lease", "leased", "others"))
+SMI = tuple(f"nvml/{n}.c" for n in ("smi", "smi_ask", "smi_fields", "smi_show"))
+#: It finds the library beside it where nothing else is said.
+SMI_LINK = ("-pie", "-Wl,-rpath,$ORIGIN/../lib", "-ldl")
 #: What the engine's second transport is compiled by; its library is looked for when a program asks for verbs.
 VERBS_HEADER = Path("/usr/include/infiniband/verbs.h")
 #: Messages for a program that asks for what is not there.
@@ -123,7 +128,20 @@ def emulated_flags() -> tuple[str, str]:
 
 def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
-    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, host_modules.FLAGS, emulated_flags()]
+    parts = [
+        FLAGS,
+        SERVER,
+        CLIENT,
+        DRIVER,
+        NVML,
+        LEASED_NVML,
+        SMI,
+        SMI_LINK,
+        ENGINE_REFUSES,
+        DEVICE_REFUSES,
+        host_modules.FLAGS,
+        emulated_flags(),
+    ]
     digest = hashlib.sha256(repr(parts).encode())
     paths = [path for kind in ("c", "h", "cu", "ptx") for path in SOURCES.rglob(f"*.{kind}")]
     named = {path.relative_to(SOURCES).as_posix(): path for path in paths}
@@ -157,7 +175,8 @@ def _library(soname: str) -> tuple[str, ...]:
 
 
 def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -> list[Path]:
-    """Server and client library in `folder`/bin and `folder`/lib; for tests a server under sanitizers. BuildError."""
+    """Server and client library in `folder`/bin and `folder`/lib, and what `compile_shown` makes; for tests a server
+    under sanitizers. BuildError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", release):
         raise BuildError(f"release '{release}': use up to 63 letters, digits and .+~-, a letter or digit first")
     named = f'-DENGINE_RELEASE="{release}"'
@@ -173,18 +192,31 @@ def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -
         ]
         for job in jobs:
             job.result()
-    return [server, client]
+    return [server, client, *compile_shown(folder)]
+
+
+def compile_shown(folder: Path, sanitized: bool = False) -> list[Path]:
+    """What shows a lease's GPUs to programs of its client: NVML's library and nvidia-smi, in `folder`/client. Raises
+    BuildError."""
+    nvml, smi = folder / "client/lib/libnvidia-ml.so.1", folder / "client/bin/nvidia-smi"
+    for path in (nvml, smi):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _compile(nvml, LEASED_NVML, _library("libnvidia-ml.so.1"), sanitized)
+    _compile(smi, SMI, SMI_LINK, sanitized)
+    return [nvml, smi]
 
 
 def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
-    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`, and host modules of the toolkit's kernels
-    where there is a g++; sanitized libraries are for programs that are so. Raises BuildError."""
+    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`, an nvidia-smi that shows them, and host
+    modules of the toolkit's kernels where there is a g++; sanitized libraries are for programs that are so. Raises
+    BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
-    cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
+    cuda, nvml, smi = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1", folder / "nvidia-smi"
     refusal = f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"'
     _compile(cuda, DRIVER, (*emulated_flags(), refusal, *_library("libcuda.so.1"), "-ldl"), sanitized)
     _compile(nvml, NVML, (*emulated_flags(), *_library("libnvidia-ml.so.1")), sanitized)
-    return [cuda, nvml, *([] if host_modules.lacks_compiler() else host_modules.compile_modules(folder))]
+    _compile(smi, SMI, SMI_LINK, sanitized)
+    return [cuda, nvml, smi, *([] if host_modules.lacks_compiler() else host_modules.compile_modules(folder))]
 
 
 def needed_glibc(files: list[Path]) -> str:

@@ -11,6 +11,7 @@ Artefact (a folder, or tar.gz of it):
     lib/libelastic_ai_torchserver-2.13.so   what it loads, for the PyTorch that it imports
     lib/libelastic_ai_torch-2.13.so         what the plug-in loads, for the PyTorch of the user's program
     python/                                 the plug-in (PYTHONPATH of the program)
+    client/                                 what shows the lease's GPUs without CUDA: NVML and nvidia-smi
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.engine.build import SOURCES, EngineInfo, needed_glibc, write_archive
+from toolkit.engine.build import SOURCES, EngineInfo, compile_shown, needed_glibc, write_archive
 from toolkit.errors import BuildError
 from toolkit.loudness import progress
 from validation.base.files import cache_folder
@@ -236,7 +237,9 @@ def _link(folder: Path, library: str, objects: Sequence[Path], torch: Torch, san
 
 def default_release() -> str:
     """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
-    paths = [path for path in sorted(TORCH.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    folders = (TORCH, SOURCES / "nvml")
+    found = sorted(path for folder in folders for path in folder.rglob("*"))
+    paths = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
     return f"{toolkit_release()}-{_digest((FLAGS, LINK), paths)[:8]}"
 
 
@@ -249,6 +252,7 @@ def build_folder(
     if twice := sorted({minor for minor in minors if minors.count(minor) > 1}):
         raise BuildError(f"--torch: PyTorch {', '.join(twice)} is given twice; one Python for each minor release")
     files = [path for torch in torches for path in compile_libraries(folder / "lib", torch, sanitized=sanitized)]
+    files += compile_shown(folder)
     if (TORCH / "server" / LAUNCHER).is_file():
         _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
     for path in sorted((TORCH / "python").rglob("*")):
@@ -287,4 +291,4 @@ def build_archive(output: Path, torches: Sequence[Torch], release: str | None = 
 
 
 def _plain(path: Path) -> bool:
-    return path.suffix != ".so" and path.name != LAUNCHER
+    return not {".so", ".1"} & {path.suffix} and path.parent.name != "bin"

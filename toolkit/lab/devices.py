@@ -140,7 +140,10 @@ def node_files(spec: LabSpec, node: NodeSpec, built: Emulation | None) -> dict[s
         "etc/tmpfiles.d/elastic-ai-emulated.conf": "f /dev/shm/elastic-ai-devices 0666 root root -\n",
     }
     found = {name: (text.encode(), 0o644) for name, text in files.items()}
-    return found | {f"{LIBRARIES}/{p.name}": (p.read_bytes(), 0o755) for p in sorted(built.libraries.iterdir())}
+    # Before a driver's own, whose nvidia-smi refuses every library but the driver's.
+    places = {"nvidia-smi": "usr/local/bin/nvidia-smi"}
+    made = sorted(built.libraries.iterdir())
+    return found | {places.get(p.name, f"{LIBRARIES}/{p.name}"): (p.read_bytes(), 0o755) for p in made}
 
 
 def machine_files(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes, int]]:

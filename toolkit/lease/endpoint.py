@@ -15,6 +15,7 @@ from toolkit.lease import RUN_DIR, Exit, LeaseError
 from toolkit.lease.display import several
 from toolkit.lease.engines import Installed, LeasedGpu, Server, all_installed, installed, refuse_open
 from toolkit.lease.fields import DamagedDocument, Fields
+from toolkit.lease.fraction import share_text
 from toolkit.lease.host import Host
 from toolkit.lease.instance_record import ENDPOINT, Instance
 from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob
@@ -149,13 +150,23 @@ class NoEndpoint:
 def gpus_text(endpoints: Sequence[LeaseEndpoint]) -> str:
     """The lease's GPUs in the order of its program, as JSON: uuid, emulated, memory_bytes (what of it is the lease's)
     and context_bytes (what the program's context takes of that; 0 for a whole GPU and a MIG instance, where nothing is
-    cut). An engine may show its programs the size of the whole GPU."""
+    cut). An engine may show its programs the size of the whole GPU. Beside these what NVML tells a program of the
+    client (engine/nvml): name, server and the GPU's number there, total_bytes and part (1 for all of it), compute
+    capability, the server's driver and its newest CUDA (13000; null where it does not say)."""
     gpus = [
         {
             "uuid": device.uuid,
             "emulated": device.emulated,
             "memory_bytes": device.usable_mib << 20,
             "context_bytes": device.context_bytes,
+            "name": device.name,
+            "server": endpoint.node,
+            "server_index": device.index,
+            "total_bytes": device.memory_mib << 20,
+            "part": "1" if device.whole or device.mig else share_text(device.shards, device.of),
+            "capability": device.capability,
+            "driver": device.driver,
+            "cuda": device.cuda or None,
         }
         for endpoint in endpoints
         for device in endpoint.devices

@@ -98,9 +98,11 @@ class Here:
     variables: tuple[str, ...] = ()
     name: str = field(default_factory=lambda: f"elastic-ai-{secrets.token_hex(6)}")
 
-    def command(self, argv: Sequence[str], given: Mapping[str, str], folders: Sequence[Path]) -> list[str]:
+    def command(
+        self, argv: Sequence[str], given: Mapping[str, str], folders: Sequence[Path], programs: Sequence[Path] = ()
+    ) -> list[str]:
         """Its command line. given: variables, whose values the engine takes from its own environment; folders: what
-        they name, to be there under the same paths."""
+        they name, to be there under the same paths; programs: to be found in it by their names."""
         here = str(Path.cwd())
         if ":" in here:
             raise LeaseError(f"{here}: containers have no folder of such a name")
@@ -110,6 +112,7 @@ class Here:
         words += [*own, "--network=host", "--ipc=host"]
         words += [f"--volume={here}:{here}", f"--workdir={here}"] if here != "/" else []
         words += [f"--volume={folder}:{folder}:ro" for folder in folders]
+        words += [f"--volume={program}:/usr/local/bin/{program.name}:ro" for program in programs]
         return [*words, *(f"--env={name}" for name in [*given, *self.variables]), self.identity, *argv]
 
     def remove(self) -> None:

@@ -112,7 +112,8 @@ def devices_of(
         cut = limit is not None and others is not None
         context = context_of(gpu, share_text(shards, of), limit or 0, contexts()) if cut else 0
         about = (gpu.index, gpu.uuid, gpu.name, gpu.memory_mib)
-        devices.append(LeasedGpu(*about, shards, of, limit, gpu.emulated, context))
+        found = LeasedGpu(*about, shards, of, limit, gpu.emulated, context)
+        devices.append(replace(found, capability=gpu.capability, driver=gpu.driver, cuda=gpu.cuda))
     return devices
 
 

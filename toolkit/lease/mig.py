@@ -10,6 +10,7 @@ import re
 import subprocess
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def leased(gpu: Gpu, shards: int, of: int, conf: ServerConf, lower_mib: int, tak
     files = () if gpu.emulated else device_files(gpu.index, found)
     limit = min(lower_mib, found.memory_mib) if lower_mib else None
     about = (gpu.index, found.uuid, gpu.name, found.memory_mib, shards, of, limit, gpu.emulated)
-    return LeasedGpu(*about, gpu_uuid=gpu.uuid, device_files=files)
+    one = LeasedGpu(*about, gpu_uuid=gpu.uuid, device_files=files)
+    return replace(one, capability=gpu.capability, driver=gpu.driver, cuda=gpu.cuda)
 
 
 def device_files(index: int, instance: MigInstance) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from validation import nvml
 from validation.nvml import Device, Nvml, NvmlError
 
 MIB = 1 << 20
+#: A driver's version, as leases carry it.
+DRIVER = r"[A-Za-z0-9._+-]{0,79}"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ class Gpu:
     """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down; reserved_mib: what
     the driver keeps of it, rounded up. emulated: host memory stands in for it. sm_count: its streaming multiprocessors,
     None where they are not known. mig: the instances of mig_slices slices that a GPU in MIG mode is divided into, None
-    for one that is not."""
+    for one that is not. capability: "9.0", driver: its version, cuda: the newest that it has, as 13000; "" and 0 where
+    that is not said."""
 
     index: int
     uuid: str
@@ -42,6 +46,9 @@ class Gpu:
     mig: tuple[MigInstance, ...] | None = None
     mig_slices: int = 0
     reserved_mib: int = 0
+    capability: str = ""
+    driver: str = ""
+    cuda: int = 0
 
 
 #: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock; those
@@ -68,6 +75,7 @@ def _gpu(gpu: nvml.Gpu) -> Gpu:
     if memory is None or not gpu.uuid or not gpu.name:
         raise LeaseError(f"GPU {gpu.index} does not say what it is: its UUID, name or memory; look at nvidia-smi")
     mig, slices = divided or (None, 0)
+    capability = gpu.said("CudaComputeCapability")
     return Gpu(
         # a device that is none of the driver's, as an emulated one, may have no minor number
         index=gpu.index if minor is None else minor,
@@ -80,6 +88,9 @@ def _gpu(gpu: nvml.Gpu) -> Gpu:
         mig=None if mig is None else tuple(one for one in map(_instance, mig) if one is not None),
         mig_slices=slices,
         reserved_mib=-(-_reserved(gpu) // MIB),
+        capability=".".join(map(str, capability)) if capability else "",
+        driver=found if re.fullmatch(DRIVER, found := gpu.nvml.driver()) else "",
+        cuda=int(gpu.nvml.called("nvmlSystemGetCudaDriverVersion_v2")[1] or 0),
     )
 
 

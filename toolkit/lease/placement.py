@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, engines, images, step
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, engines, images, shown_gpus, step
 from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.host import Host
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Where
@@ -39,6 +39,8 @@ class Unfit:
 def is_enough(engine: str, request: RunRequest) -> bool:
     """Whether the engine does what the program needs, as far as that is known."""
     program = Path(request.program[0]).name
+    if program == shown_gpus.PROGRAM:
+        return True  # it asks what is leased, and uses none of it
     return engines.load(engine).RUNS_RUNTIME or request.needs_driver_api_alone or program in DRIVER_API
 
 

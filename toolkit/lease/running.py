@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit.lease import Exit, LeaseError, ask, endings, manage
+from toolkit.lease import Exit, LeaseError, ask, endings, manage, shown_gpus
 from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, gpus_text, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
@@ -57,9 +57,11 @@ def parse_signal(name: str) -> signal.Signals:
     return found
 
 
-def find_program(argv: Sequence[str]) -> str:
-    """The program's path; LeaseError when there is none, before any GPU is asked for."""
-    path = shutil.which(argv[0])
+def find_program(argv: Sequence[str], engine_dir: Path | None = None) -> str:
+    """The program's path, or that of an engine's nvidia-smi, where one brings it; LeaseError when there is none,
+    before any GPU is asked for."""
+    ours = shown_gpus.any_program(engine_dir) if engine_dir and argv[0] == shown_gpus.PROGRAM else None
+    path = str(ours) if ours else shutil.which(argv[0])
     if path is None:
         raise LeaseError(f"{argv[0]}: no such program")
     return path
@@ -200,13 +202,17 @@ def start_and_wait(
         keepers, lost = keep(endpoints)
         try:
             environment |= {"ELASTIC_AI_LEASE": str(lease), "ELASTIC_AI_GPUS": gpus_text(endpoints)}
+            environment = shown_gpus.environment(engine_dir, environment, os.environ)
             if container is not None:
-                argv = container.command(argv, environment, [engine_dir, folder])
+                environment.pop("PATH", None)  # the image has its own
+                shown = shown_gpus.program_of(engine_dir)
+                argv = container.command(argv, environment, [engine_dir, folder], [shown] if shown else [])
+            program = find_program(argv, engine_dir)
             environment = {**os.environ, **environment}
             check_devices(endpoints, engine_dir, environment)
             try:
                 process = subprocess.Popen(  # no thread runs yet
-                    argv, executable=find_program(argv), env=environment, preexec_fn=partial(die_with, os.getpid())
+                    argv, executable=program, env=environment, preexec_fn=partial(die_with, os.getpid())
                 )
             except OSError as fault:
                 raise LeaseError(f"{argv[0]}: {fault.strerror}") from None

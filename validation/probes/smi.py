@@ -1,14 +1,25 @@
-"""What nvidia-smi lists, line by line: GPUs alone, no MIG instances and none of its remarks."""
+"""What nvidia-smi lists, line by line: GPUs alone, no MIG instances and none of its remarks.
+
+The driver's own is asked, of this machine's GPUs: where a lease's GPUs or a lab's emulated ones are shown by another
+nvidia-smi before it, that one steps aside for OWN_ALONE (engine/nvml/smi.c).
+"""
 
 from __future__ import annotations
 
+import os
 import re
 
-from validation.probes.tool import run_tool
+from validation.probes.tool import Ran, run_tool
 
 TIMEOUT_S = 10.0
+OWN_ALONE = {"ELASTIC_AI_NVIDIA_SMI": "driver"}
 #: In place of a name: [GPU is lost], [GPU requires reset], [Unknown Error].
 _NO_NAME = re.compile(r"\[[^\]]*\]|ERR!")
+
+
+def run(*options: str) -> Ran:
+    """A run of the driver's nvidia-smi."""
+    return run_tool(["nvidia-smi", *options], timeout_s=TIMEOUT_S, env={**os.environ, **OWN_ALONE})
 
 
 def listed(text: str) -> list[str]:
@@ -26,5 +37,5 @@ def names(text: str) -> list[str]:
 def answering() -> list[str]:
     """Names of the GPUs that answer, [] without nvidia-smi. Where one of several is lost it lists the others and ends
     with another exit status than 0."""
-    ran = run_tool(["nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader"], timeout_s=TIMEOUT_S)
+    ran = run("--query-gpu=index,name", "--format=csv,noheader")
     return names(ran.stdout) if ran.returncode >= 0 else []

@@ -25,6 +25,7 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 """All adapters: every module of this folder is one."""
 #: UUIDs of GPUs and MIG instances, names of engines and of their releases, and device files of MIG instances.
 _UUID, _NAME = r"[A-Za-z0-9][A-Za-z0-9/_.:-]{0,127}", r"[A-Za-z0-9][^\x00-\x1f\x7f]{0,127}"
+_CAPABILITY, _DRIVER, _MOST_CUDA = r"([0-9]{1,3}\.[0-9]{1,3})?", r"[A-Za-z0-9._+-]{0,79}", 1_000_000
 _INSTANCE_FILE = r"/[^\s\x00-\x1f\x7f]*/nvidia-cap[0-9]+"
 
 
@@ -35,6 +36,9 @@ class LeasedGpu:
 
     A MIG instance has its own uuid and memory_mib; gpu_uuid is its GPU's, and device_files those that it needs beside.
     What a context takes of it is not measured.
+
+    capability, driver and cuda are as its server's NVML says them (module nvml), for programs that ask ("" and 0 where
+    it does not).
     """
 
     index: int
@@ -48,6 +52,9 @@ class LeasedGpu:
     context_bytes: int = 0
     gpu_uuid: str = ""
     device_files: tuple[str, ...] = ()
+    capability: str = ""
+    driver: str = ""
+    cuda: int = 0
 
     @classmethod
     def read(cls, fields: Fields) -> LeasedGpu:
@@ -64,6 +71,10 @@ class LeasedGpu:
             context_bytes=fields.number("context_bytes"),
             gpu_uuid=fields.text("gpu_uuid", f"({_UUID})?"),
             device_files=fields.texts("device_files", _INSTANCE_FILE),
+            # a lease that began before an upgrade goes on without
+            capability=fields.text("capability", _CAPABILITY) if fields.has("capability") else "",
+            driver=fields.text("driver", _DRIVER) if fields.has("driver") else "",
+            cuda=fields.number("cuda", most=_MOST_CUDA) if fields.has("cuda") else 0,
         )
         fields.end()
         if found.shards > found.of:

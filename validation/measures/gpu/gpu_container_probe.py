@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc
+from validation.probes import ProbeDoc, smi
 from validation.probes.smi import listed
 from validation.probes.tool import Ran, document, run_tool
 
@@ -80,13 +80,13 @@ def leave(name: str) -> bool:
 
 def collect(args: Asked) -> dict[str, Any]:
     """As GpuContainerFacts."""
-    toolkit = _say("nvidia-ctk", "--version").splitlines()
+    toolkit, host = _say("nvidia-ctk", "--version").splitlines(), smi.run("-L")
     found: dict[str, Any] = {
         "type": "gpu-container",
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
         "toolkit": toolkit[0] if toolkit else "",
         "cgroups": _say("docker", "info", "--format", "{{.CgroupDriver}} v{{.CgroupVersion}}"),
-        "host": len(listed(_say("nvidia-smi", "-L"))),
+        "host": len(listed(host.stdout)) if host.returncode == 0 else 0,
         "image": _say("docker", "inspect", "--format", "{{.Image}}", args.container),
         "unmade": "",
         "before": None,
