@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import lease_forms
-from toolkit.lease import LeaseError, images, instance_record, placement, running, shown_gpus
+from toolkit.lease import LeaseError, images, instance_record, running, shown_gpus
 from toolkit.lease.endpoint import gpus_text
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import Fields
@@ -57,8 +57,16 @@ def test_nvidia_smi_is_a_program_where_only_the_engine_has_it(
         running.find_program(["other"], engine)
 
 
-def test_it_runs_by_every_engine() -> None:
-    assert "nvidia-smi" in placement.DRIVER_API
+def test_that_of_an_engine_beside_the_first_is_one_too(
+    engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as no lease says which engine its servers have."""
+    monkeypatch.setenv("PATH", str(tmp_path / "none"))
+    beside = tmp_path / "beside/torch/current"
+    beside.parent.mkdir(parents=True)
+    engine.rename(beside)
+    assert running.find_program(["nvidia-smi"], tmp_path / "current") == f"{beside}/client/bin/nvidia-smi"
+    assert shown_gpus.environment(tmp_path / "current", {}, {}) == {}, "another engine's is none of the lease's"
 
 
 def test_a_container_finds_it_by_its_name(engine: Path) -> None:

@@ -69,6 +69,9 @@ def test_every_engine_says_whether_it_runs_kernels() -> None:
         ("reference", "auto", False, TRAIN, True, ("client", "python runs here")),
         ("reference", "auto", False, COPIES, False, ("client", "/usr/bin/elastic-ai-copybench runs here")),
         ("reference", "client", True, TRAIN, True, ("client", "")),
+        ("reference", "auto", False, ("nvidia-smi", "-L"), False, ("client", "nvidia-smi runs here")),
+        ("torch", "auto", True, ("nvidia-smi",), False, ("client", "nvidia-smi runs here")),
+        ("reference", "client", True, ("nvidia-smi",), False, ("client", "")),
         ("", "auto", True, TRAIN, False, ("server", "python runs on the server itself: no remoting engine is")),
     ],
 )
