@@ -45,13 +45,17 @@ def prolog(host: FakeHost, monkeypatch: pytest.MonkeyPatch, gres: str, comment: 
 
 def test_an_engine_without_the_runtime_starts_no_program_that_was_not_told_so() -> None:
     """It would train on the processor without a word."""
+
+    def refuse(engine: str, request: RunRequest) -> None:
+        placement.refuse_unfit(engine, request, placement.needs(request))
+
     with pytest.raises(LeaseError, match=r"reference\) runs kernels by the driver API alone, and python.*--driver-api"):
-        placement.refuse_without_runtime("reference", RunRequest(TRAIN))
-    placement.refuse_without_runtime("reference", RunRequest(TRAIN, driver_api=True))
-    placement.refuse_without_runtime("reference", RunRequest(TRAIN, no_kernels=True))
-    placement.refuse_without_runtime("reference", RunRequest(COPIES))
-    placement.refuse_without_runtime("reference", RunRequest(("elastic-ai-train", "--steps", "50")))
-    placement.refuse_without_runtime("lupine", RunRequest(TRAIN))
+        refuse("reference", RunRequest(TRAIN))
+    refuse("reference", RunRequest(TRAIN, driver_api=True))
+    refuse("reference", RunRequest(TRAIN, no_kernels=True))
+    refuse("reference", RunRequest(COPIES))
+    refuse("reference", RunRequest(("elastic-ai-train", "--steps", "50")))
+    refuse("lupine", RunRequest(TRAIN))
 
 
 def test_every_engine_says_whether_it_runs_kernels() -> None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from toolkit.commands.lease_static import read_endpoint
 from toolkit.exits import epilogue
 from toolkit.lease import LeaseError, ask, images, running, step
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.placement import command_by_engine, place, plan_there
+from toolkit.lease.placement import command_by_engine, place, plan_there, refuse_on_lease
 from toolkit.lease.run_request import RunRequest
 
 
@@ -54,12 +55,17 @@ def run_here(host: Host, request: RunRequest, told: str) -> int:
     if container is None:
         running.find_program(request.program, host.engine_dir)
     if request.static is not None:
-        return running.start_and_wait(host, request.program, [read_endpoint(request.static)], say, request.signal)
+        endpoint = read_endpoint(request.static)
+        refuse_on_lease(host.engine_dir, request, endpoint.engine)
+        return running.start_and_wait(host, request.program, [endpoint], say, request.signal)
     ready()
     if request.lease is not None:
-        return running.run_on(host, request.lease, request.program, say, request.signal)
+        check = partial(refuse_on_lease, host.engine_dir, request)
+        return running.run_on(host, request.lease, request.program, say, request.signal, check)
     submission = ask.against_pool(host, request.wish, "run", say)
-    running.check_servers(host, submission.servers if submission.request.spread else submission.jobs)
+    running.check_servers(
+        host, submission.servers if submission.request.spread else submission.jobs, request.wish.engine
+    )
     if told:
         say(told)
     if container is not None:
@@ -125,6 +131,9 @@ def run(**options: Any) -> None:
     toolkit run --sync . -- python x.py                  there, in a copy of this folder, which comes back
     toolkit run --gpus 16 -- torchrun train.py           on as many servers as it takes, once on each
     toolkit run --lease 42 -- python train.py            on a lease that is there
+
+    What PROGRAM imports decides by which of the site's engines it gets its GPUs, or that it runs on the server; one
+    line says so, and --engine or --where decide by hand.
     \f
 
     \b
@@ -136,6 +145,7 @@ def run(**options: Any) -> None:
     if placement.where == "server":
         sys.exit(run_there(host, request, placement.told))
     request.check_here()
+    request = replace(request, wish=replace(request.wish, engine=placement.engine))
     by_engine = command_by_engine(host, request)
     if by_engine is not None:
         running.find_program(request.program)

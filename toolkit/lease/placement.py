@@ -13,6 +13,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Where
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.pool_file import read_pool
+from toolkit.lease.program_needs import Needs, ask_python, needs_of
 from toolkit.lease.run_request import RunRequest, refuse_lone_start
 from toolkit.lease.submission import Submission
 
@@ -22,10 +23,12 @@ DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
 
 @dataclass(frozen=True)
 class Placement:
-    """told: what its user hears of the choice, "" where it is his own."""
+    """told: what its user hears of the choice, "" where it is his own. engine: by which it runs here, "" where its
+    lease says so or it runs on the server."""
 
     where: Where
     told: str = ""
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,23 +39,77 @@ class Unfit:
     driver_api: bool = False
 
 
-def is_enough(engine: str, request: RunRequest) -> bool:
+def needs(request: RunRequest) -> Needs:
+    """What the program needs: as its user states it, else as it looks. Of the Python of an image nothing is known."""
+    if request.needs_driver_api_alone or Path(request.program[0]).name in DRIVER_API:
+        return Needs("driver-api")
+    if Path(request.program[0]).name == shown_gpus.PROGRAM:
+        return Needs("any")  # it asks what is leased, and uses none of it
+    found = needs_of(request.program)
+    return found if request.image is None else replace(found, python="")
+
+
+def is_enough(engine: str, needed: Needs) -> bool:
     """Whether the engine does what the program needs, as far as that is known."""
-    program = Path(request.program[0]).name
-    if program == shown_gpus.PROGRAM:
-        return True  # it asks what is leased, and uses none of it
-    return engines.load(engine).RUNS_RUNTIME or request.needs_driver_api_alone or program in DRIVER_API
+    if needed.kind == "any":
+        return True
+    if needed.kind == "torch":
+        return engines.runs(engine, "torch")
+    if needed.kind == "driver-api":
+        return engines.load(engine).RUNS_DRIVER_API
+    return engines.load(engine).RUNS_RUNTIME
 
 
-def refuse_without_runtime(engine: str, request: RunRequest) -> None:
-    """LeaseError where the engine has the driver API alone and nobody said that this is enough: many a program would
-    find no GPU that computes, and go on without a word on the processor."""
-    if not is_enough(engine, request):
+def unfit(engine: str, needed: Needs, program: str) -> Unfit:
+    """Why the engine is not enough: with it the program would find no GPU, and many a one goes on without a word on the
+    processor."""
+    if needed.why:
+        return Unfit(f"{needed.why}, for which the engine here ({engine}) is not enough")
+    if engines.load(engine).RUNS_FRAMEWORKS:
+        return Unfit(f"the engine here ({engine}) runs programs of PyTorch alone, which {program} does not import")
+    return Unfit(f"the engine here ({engine}) runs kernels by the driver API alone", driver_api=True)
+
+
+def refuse_unfit(engine: str, request: RunRequest, needed: Needs) -> None:
+    """LeaseError where the engine is not enough, and nobody said that it is."""
+    if is_enough(engine, needed):
+        return
+    program = request.program[0]
+    found = unfit(engine, needed, program)
+    if found.driver_api:
         raise LeaseError(
-            f"the engine here ({engine}) runs kernels by the driver API alone, and {request.program[0]} may need the "
-            "CUDA runtime (as PyTorch does), by which it would find no GPU; "
-            "for a program that does not, or only copies, give --driver-api, for another --where server"
+            f"the engine here ({engine}) runs kernels by the driver API alone, and {program} may need the CUDA runtime "
+            "(as PyTorch does), by which it would find no GPU; for a program that does not, or only copies, give "
+            "--driver-api, for another --where server"
         )
+    raise LeaseError(f"{found.why}; --where server runs {program} on the GPU server itself")
+
+
+def refuse_pytorch(engine: engines.Installed, needed: Needs) -> None:
+    """LeaseError where the program's Python has no PyTorch, or one that the engine is not built for. Of a Python that
+    is not known (in an image, by a manager of environments) the plug-in says it."""
+    if not engine.torch or not needed.python:
+        return
+    has = ask_python(needed.python)
+    built = " or ".join(f"{minor}.*" for minor in engine.torch)
+    if has.known and not has.torch:
+        raise LeaseError(
+            f"{needed.python} has no PyTorch, by which the engine torch gives the program its GPUs; install torch "
+            f"{built} there (its wheel for processors is enough), or run the program on its server by --where server"
+        )
+    if has.known and ".".join(has.torch.split("+")[0].split(".")[:2]) not in engine.torch:
+        raise LeaseError(
+            f"{needed.python} has PyTorch {has.torch}, and the engine here is built for {built}; install one of these "
+            "there, let the administrator build the engine for yours, or run the program by --where server"
+        )
+
+
+def refuse_on_lease(engine_dir: Path, request: RunRequest, engine: str) -> None:
+    """LeaseError where the engine of a lease that is there is not enough for the program."""
+    needed = needs(request)
+    refuse_unfit(engine, request, needed)
+    if needed.torch:
+        refuse_pytorch(engines.installed(engine_dir, engine), needed)
 
 
 def server_refusal(host: Host, request: RunRequest) -> str:
@@ -64,30 +121,72 @@ def server_refusal(host: Host, request: RunRequest) -> str:
     return against
 
 
-def _here(host: Host, request: RunRequest) -> str | Unfit:
-    """The engine by which the program runs here."""
+def _by_hand(host: Host, request: RunRequest, needed: Needs) -> engines.Installed:
+    """The engine that the user names. LeaseError where it is not here, or the program would find no GPU by it for all
+    that can be seen of it."""
+    chosen = engines.installed(host.engine_dir, request.wish.engine)
+    adapter = engines.load(chosen.engine)
+    if needed.kind in ("torch", "driver-api") and not is_enough(chosen.engine, needed):
+        refuse_unfit(chosen.engine, request, needed)
+    if needed.kind == "runtime" and not adapter.RUNS_RUNTIME and not (needed.torch and adapter.RUNS_FRAMEWORKS):
+        refuse_unfit(chosen.engine, request, needed)
+    refuse_pytorch(chosen, needed)
+    return chosen
+
+
+def _here(host: Host, request: RunRequest, needed: Needs) -> engines.Installed | Unfit:
+    """The engine by which the program runs here: of several that for PyTorch before those for everything."""
     try:
-        engine = engines.installed(host.engine_dir).engine
+        if request.wish.engine:
+            return _by_hand(host, request, needed)
+        there = engines.all_installed(host.engine_dir)
+        if not there:
+            engines.installed(host.engine_dir)
     except LeaseError as fault:
+        if request.wish.engine:
+            raise
         return Unfit(str(fault))
-    if is_enough(engine, request):
-        return engine
-    return Unfit(f"the engine here ({engine}) runs kernels by the driver API alone", driver_api=True)
+    fit = [one for one in there if is_enough(one.engine, needed)]
+    fit.sort(key=lambda one: needed.kind == "torch" and "torch" not in engines.load(one.engine).RUNS_FRAMEWORKS)
+    faults = []
+    for one in fit:
+        try:
+            refuse_pytorch(one, needed)
+        except LeaseError as fault:
+            faults.append(fault)
+        else:
+            return one
+    if faults:
+        raise faults[0]
+    others = [unfit(one.engine, needed, request.program[0]) for one in there]
+    if len(there) > 1 and needed.why:
+        return Unfit(f"{needed.why}, for which no engine here is enough ({', '.join(one.engine for one in there)})")
+    return next((one for one in others if one.driver_api), others[0])
 
 
 def place(host: Host, request: RunRequest) -> Placement:
     """Where the program runs. LeaseError where it can run nowhere, or not where its user wants it."""
-    if request.where == "client" or request.on_a_lease:
-        refuse_without_runtime(engines.installed(host.engine_dir).engine, request)
+    if request.on_a_lease:
         return Placement("client")
-    against = server_refusal(host, request)
     if request.where == "server":
+        if request.wish.engine:
+            raise LeaseError("--engine is for programs that run here; on the server (--where server) there is none")
+        against = server_refusal(host, request)
         if against:
             raise LeaseError(f"--where server: {against}")
         return Placement("server")
-    program, here = request.program[0], _here(host, request)
-    if isinstance(here, str):
-        return Placement("client", f"{program} runs here, its GPUs by the engine {here}")
+    needed = needs(request)
+    program, here = request.program[0], _here(host, request, needed)
+    if isinstance(here, engines.Installed):
+        why = f": {needed.why}" if needed.why else ""
+        told = f"{program} runs here, its GPUs by the engine {here.engine}{why}"
+        return Placement("client", told if request.where == "auto" else "", here.engine)
+    if request.where == "client":
+        for one in engines.all_installed(host.engine_dir)[:1]:
+            if not needed.why:
+                refuse_unfit(one.engine, request, needed)
+        raise LeaseError(f"{here.why}; --where server runs {program} on the GPU server itself")
+    against = server_refusal(host, request)
     if against:
         hint = "; for a program that needs no more give --driver-api" if here.driver_api else ""
         raise LeaseError(f"{program} can run neither here nor on the server: {here.why}; {against}{hint}")
@@ -125,7 +224,7 @@ def plan_there(host: Host, request: RunRequest, how: step.How, say: Callable[[st
 def command_by_engine(host: Host, request: RunRequest) -> list[str] | None:
     """The command line of the engine's own client, where the servers of the engine here give out GPUs by themselves;
     None of other engines. LeaseError for what that client does not know."""
-    by_engine = engines.run_elsewhere(engines.installed(host.engine_dir).engine)
+    by_engine = engines.run_elsewhere(engines.installed(host.engine_dir, request.wish.engine).engine)
     if by_engine is None:
         return None
     request.check_by_engine()

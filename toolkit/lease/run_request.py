@@ -86,6 +86,7 @@ class RunRequest:
             "--apart": wish.apart,
             "-l": wish.servers,
             "--class": wish.gpu_class,
+            "--engine": wish.engine,
             "-t": self.terminal,
             "--folder": self.folder,
             "--sync": self.sync,

@@ -277,8 +277,15 @@ def run(
             _give_back(host, lease, say)
 
 
-def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal.Signals | None = None) -> int:
-    """Run on a lease that is there, and leave it there."""
+def run_on(
+    host: Host,
+    lease: int,
+    argv: Sequence[str],
+    say: Say,
+    chosen: signal.Signals | None = None,
+    check: Callable[[str], None] | None = None,
+) -> int:
+    """Run on a lease that is there, and leave it there. check: of its engine, before the program starts."""
     jobs = host.slurm.job_parts(lease)
     over = next((job for job in jobs if job.ended), None)
     if not jobs or over is not None:
@@ -291,4 +298,7 @@ def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal
         )
     if any(job.state != "RUNNING" for job in jobs):
         raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
-    return start_and_wait(host, argv, endpoints_of(host, jobs), say, chosen)
+    endpoints = endpoints_of(host, jobs)
+    if check is not None and endpoints[0].where == "client":
+        check(endpoints[0].engine)
+    return start_and_wait(host, argv, endpoints, say, chosen)

@@ -1,0 +1,219 @@
+"""Which Python program a command line starts: through wrappers, launchers, shebangs and scripts of a shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Programs that start another one: which of their options have a value of their own, and how many words come before
+#: the program.
+WRAPPERS: Mapping[str, tuple[tuple[str, ...], int]] = {
+    "env": (("-u", "--unset", "-C", "--chdir"), 0),
+    "nice": (("-n", "--adjustment"), 0),
+    "ionice": (("-c", "-n", "--class", "--classdata"), 0),
+    "nohup": ((), 0),
+    "setsid": ((), 0),
+    "time": (("-f", "-o"), 0),
+    "stdbuf": (("-i", "-o", "-e"), 0),
+    "timeout": (("-k", "-s", "--kill-after", "--signal"), 1),
+    "taskset": ((), 1),
+    "numactl": (("-N", "-m", "-C", "-i", "-p"), 0),
+    "exec": ((), 0),
+}
+#: Programs that start one of an environment of theirs, after this word; of its Python nothing is known.
+MANAGERS = {name: "run" for name in ("uv", "poetry", "pipenv", "conda", "mamba", "micromamba", "pixi", "rye", "hatch")}
+_MANAGER_VALUES = ("-n", "--name", "-p", "--prefix", "--with", "--python", "--project", "--directory", "--extra", "-e")
+_PYTHON = re.compile(r"(python|pypy)(\d+(\.\d+)*)?t?")
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh")
+#: Options of Python that have a value: the next word, or the rest of theirs.
+_PYTHON_VALUES = "XW"
+#: Modules that start a program of their arguments in processes of their own.
+LAUNCHING_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
+#: The same as commands.
+LAUNCHERS = {"torchrun": "torch", "accelerate": "accelerate", "accelerate-launch": "accelerate"}
+#: No more of a file is read: it is a program, or none.
+MOST_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class PythonProgram:
+    """What Python is told to run. python: the interpreter, "" where it is not known. file or module or code: one of
+    them, or none (a prompt, stdin). imports: what is imported whatever they say (a launcher's own). others: files of
+    Python among its arguments, which tools as pytest run."""
+
+    python: str = ""
+    file: Path | None = None
+    module: str = ""
+    code: str = ""
+    imports: tuple[str, ...] = ()
+    others: tuple[Path, ...] = field(default=())
+
+
+def _bare(word: str) -> str:
+    return Path(word).name
+
+
+def _after_options(words: Sequence[str], valued: Sequence[str]) -> int:
+    """Index of the first word that is no option, nor a value of one, nor an assignment of a variable."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return at + 1
+        if word in valued:
+            at += 2
+        elif (word.startswith("-") and word != "-") or re.match(r"[A-Za-z_]\w*=", word):
+            at += 1
+        else:
+            break
+    return at
+
+
+def unwrapped(argv: Sequence[str]) -> tuple[list[str], bool]:
+    """The command line inside wrappers, and whether it is in an environment of a manager of such."""
+    words, managed = list(argv), False
+    while words:
+        name = _bare(words[0])
+        if re.match(r"[A-Za-z_]\w*=", words[0]):
+            words = words[1:]
+        elif name in WRAPPERS:
+            valued, before = WRAPPERS[name]
+            words = words[1:]
+            words = words[_after_options(words, valued) :][before:]
+        elif name in MANAGERS and MANAGERS[name] in words[1:3]:
+            words = words[words.index(MANAGERS[name]) + 1 :]
+            words, managed = words[_after_options(words, _MANAGER_VALUES) :], True
+        else:
+            break
+    return words, managed
+
+
+def _files(words: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(Path(word.partition("::")[0]) for word in words if re.search(r"\.py(::|$)", word))
+
+
+def _there(paths: Sequence[Path]) -> tuple[Path, ...]:
+    return tuple(path for path in paths if path.is_file())
+
+
+def _launched(python: str, words: Sequence[str], imports: tuple[str, ...]) -> PythonProgram:
+    """The program that a launcher starts: a module after -m, else the first file of Python."""
+    for at, word in enumerate(words[:-1]):
+        if word in ("-m", "--module") and not words[at + 1].startswith("-"):
+            return PythonProgram(python, module=words[at + 1], imports=imports)
+        if word.endswith(".py"):
+            break
+    files = _there(_files(words))
+    return PythonProgram(python, file=files[0] if files else None, imports=imports)
+
+
+def _of_python(python: str, words: Sequence[str]) -> PythonProgram:
+    """By Python's own options."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
+        word = words[at]
+        if word.startswith("--"):
+            at += 2 if word == "--check-hash-based-pycs" else 1
+            continue
+        for place, letter in enumerate(word[1:], 1):
+            if letter in "cm" + _PYTHON_VALUES:
+                rest = word[place + 1 :]
+                value = rest or (words[at + 1] if at + 1 < len(words) else "")
+                after = list(words[at + (1 if rest else 2) :])
+                if letter == "c":
+                    return PythonProgram(python, code=value)
+                if letter == "m" and value in LAUNCHING_MODULES:
+                    return _launched(python, after, (value.partition(".")[0],))
+                if letter == "m":
+                    return PythonProgram(python, module=value, others=_there(_files(after)))
+                at += 0 if rest else 1
+                break
+        at += 1
+    rest_words = list(words[at:])
+    if rest_words[:1] == ["--"]:
+        rest_words = rest_words[1:]
+    if not rest_words or rest_words[0] == "-":
+        return PythonProgram(python)
+    path = Path(rest_words[0])
+    return PythonProgram(python, file=path / "__main__.py" if path.is_dir() else path)
+
+
+def _head(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(256)
+    except OSError:
+        return b""
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    """Commands of a shell's script, as far as they can be read without running it."""
+    for line in re.sub(r"\\\n", " ", text).splitlines():
+        for part in re.split(r"&&|\|\||[;|&]|\bthen\b|\bdo\b", line):
+            try:
+                words = shlex.split(part, comments=True)
+            except ValueError:
+                continue
+            if words:
+                yield words
+
+
+def _of_shell(text: str, managed: bool, depth: int) -> PythonProgram | None:
+    found = (program_of(words, managed, depth + 1) for words in _lines(text) if not words[0].startswith("$"))
+    return next((one for one in found if one is not None and one != PythonProgram(one.python)), None)
+
+
+def _of_file(path: Path, words: Sequence[str], managed: bool, depth: int) -> PythonProgram | None:
+    """A script, by its first line."""
+    head = _head(path)
+    if not head.startswith(b"#!"):
+        return None
+    try:
+        first = shlex.split(head[2:].decode(errors="replace").partition("\n")[0])
+    except ValueError:
+        return None
+    inner, _ = unwrapped([word for word in first if word != "-S"])
+    if not inner:
+        return None
+    name = _bare(inner[0])
+    if _PYTHON.fullmatch(name):
+        python = "" if managed else shutil.which(inner[0]) or ""
+        return PythonProgram(python, file=path, others=_there(_files(words)))
+    if name in _SHELLS:
+        # pip makes such a head where the interpreter's path is long: '''exec' /path/python "$0" "$@"
+        text = path.read_bytes()[:MOST_BYTES].decode(errors="replace")
+        long_path = re.match(r"#![^\n]*\n'''exec' \"?([^\"\n]+?)\"? \"\$0\"", text)
+        if long_path:
+            return PythonProgram("" if managed else long_path[1], file=path, others=_there(_files(words)))
+        return _of_shell(text, managed, depth)
+    return None
+
+
+def program_of(argv: Sequence[str], managed: bool = False, depth: int = 0) -> PythonProgram | None:
+    """The Python program of a command line; None where it starts none, as far as that can be read."""
+    words, inside = unwrapped(argv)
+    managed = managed or inside
+    if not words or depth > 4:
+        return None
+    name = _bare(words[0])
+    path = shutil.which(words[0]) or (words[0] if Path(words[0]).is_file() else "")
+    if _PYTHON.fullmatch(name):
+        return _of_python("" if managed else path, words[1:])
+    if name in LAUNCHERS:
+        script = _of_file(Path(path), [], managed, depth) if path else None
+        return _launched(script.python if script else "", words[1:], (LAUNCHERS[name],))
+    if name in _SHELLS:
+        if "-c" in words[1:-1]:
+            return _of_shell(words[words.index("-c") + 1], managed, depth)
+        script_at = _after_options(words[1:], ("-o", "-O")) + 1
+        if script_at < len(words) and Path(words[script_at]).is_file():
+            text = Path(words[script_at]).read_bytes()[:MOST_BYTES].decode(errors="replace")
+            return _of_shell(text, managed, depth)
+        return None
+    if managed and words[0].endswith(".py") and Path(words[0]).is_file():
+        return PythonProgram("", file=Path(words[0]))
+    return _of_file(Path(path), words[1:], managed, depth) if path else None
