@@ -1,0 +1,93 @@
+#include "link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace eat {
+namespace {
+
+constexpr size_t BUFFER = size_t(1) << 18;
+
+// Small messages leave at once; a client that vanished is noticed within 30 s, whether or not something is on its way.
+void tune(int fd) {
+  static const struct {
+    int level, name, value;
+  } options[] = {
+      {IPPROTO_TCP, TCP_NODELAY, 1},   {SOL_SOCKET, SO_KEEPALIVE, 1}, {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+      {IPPROTO_TCP, TCP_KEEPINTVL, 5}, {IPPROTO_TCP, TCP_KEEPCNT, 3}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 25000},
+  };
+  for (const auto& o : options) (void)setsockopt(fd, o.level, o.name, &o.value, sizeof o.value);
+}
+
+}  // namespace
+
+Link::Link(int fd) : fd_(fd), buffer_(BUFFER) { tune(fd); }
+
+size_t Link::receive(char* to, size_t most) {
+  for (;;) {
+    ssize_t got = recv(fd_, to, most, 0);
+    if (got > 0) return static_cast<size_t>(got);
+    if (got < 0 && errno == EINTR) continue;
+    throw Gone(got ? strerror(errno) : "the client has gone");
+  }
+}
+
+void Link::read(void* to, size_t count) {
+  char* at = static_cast<char*>(to);
+  while (count) {
+    if (from_ == until_) {
+      if (count >= buffer_.size() / 4) {  // large: straight to its place
+        size_t got = receive(at, count);
+        at += got;
+        count -= got;
+        continue;
+      }
+      until_ = receive(buffer_.data(), buffer_.size());
+      from_ = 0;
+    }
+    size_t step = std::min(count, until_ - from_);
+    memcpy(at, buffer_.data() + from_, step);
+    from_ += step;
+    at += step;
+    count -= step;
+  }
+}
+
+void Link::skip(size_t count) {
+  char nowhere[16384];
+  while (count) {
+    size_t step = std::min(count, sizeof nowhere);
+    read(nowhere, step);
+    count -= step;
+  }
+}
+
+void Link::write(std::vector<iovec> parts) {
+  std::lock_guard<std::mutex> lock(writing_);
+  size_t first = 0;
+  while (first < parts.size()) {
+    if (!parts[first].iov_len) {
+      first++;
+      continue;
+    }
+    msghdr message{};
+    message.msg_iov = &parts[first];
+    message.msg_iovlen = std::min<size_t>(parts.size() - first, 64);
+    ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0) throw Gone(strerror(errno));
+    for (size_t left = static_cast<size_t>(sent); left;) {
+      size_t step = std::min(left, parts[first].iov_len);
+      parts[first].iov_base = static_cast<char*>(parts[first].iov_base) + step;
+      parts[first].iov_len -= step;
+      left -= step;
+      if (left) first++;
+    }
+  }
+}
+
+}  // namespace eat

@@ -1,0 +1,99 @@
+// One client's session: its memory, signatures, generators, events; messages in order until it goes.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+#include <chrono>
+#include <unordered_map>
+
+#include "link.h"
+#include "operators.h"
+#include "storages.h"
+#include "values.h"
+#include "watch.h"
+
+namespace eat {
+
+struct Settings {
+  c10::Device device{c10::kCPU};
+  int devices = 1;
+  bool like_cuda = false;  // processors behave as a GPU does: like_cuda.h
+  uint64_t like_cuda_seed = 0;
+  double busy_s = 60;  // an operator that runs longer is told to the client
+};
+
+struct Signature {
+  const Operator* op = nullptr;
+  FaultPtr refused;  // why it cannot be called
+  std::vector<Value> arguments;
+  std::vector<Belief> beliefs;
+  size_t bytes = 0;  // of its message
+};
+
+class Session {
+ public:
+  Session(int fd, const Settings& settings, const Operators& operators);
+  // Until the client goes (Gone) or says what is no message (WireError).
+  void run();
+  void tell_ending(const std::string& why);
+  void greet(const std::string& welcome) { link_.write(welcome); }
+
+  // As the client numbers them; -1: the current one.
+  c10::Device device(int index) const;
+  at::Generator generator(uint32_t number);
+  const Settings settings;
+  Storages storages;
+  Telling telling;
+  Counters counters{};
+
+ private:
+  void handle(ToServer kind, Reader& body);
+  void up(uint32_t length);
+
+  void signature(Reader& body);
+  void call(Reader& body);
+  void ask(Reader& body);
+  void alloc(Reader& body);
+  void resize(Reader& body);
+  void down(Reader& body);
+  void sync(Reader& body);
+  void event(Reader& body);
+  void event_wait(Reader& body);
+  void rng(ToServer kind, Reader& body);
+  void drop(Reader& body);
+  void peer_copy(Reader& body);
+  void synchronize();
+  void use_device(uint8_t index);
+
+  // ANSWER: errors (all that wait where `all`, else `only`) and warnings, and the body.
+  void answer(uint32_t tag, const std::string& body, bool all, const FaultPtr& only = nullptr);
+  // The storages of a call; why it cannot run, if it cannot.
+  FaultPtr get_slots(Reader& body, Slots& slots, const std::string& name);
+  double now_ms() const;
+
+  Link link_;
+  const Operators& operators_;
+  Watch watch_;
+  c10::Device device_;
+  std::string body_;
+  std::unordered_map<uint32_t, Signature> signatures_;
+  size_t signature_bytes_ = 0;
+  std::unordered_map<uint32_t, at::Generator> generators_;
+  std::unordered_map<uint32_t, at::Tensor> states_;
+  struct Event {
+    double ms = -1;
+    std::unique_ptr<c10::Event> on_device;
+  };
+  std::unordered_map<uint32_t, Event> events_;
+  std::unique_ptr<c10::Event> began_;
+  uint8_t emulated_ = 0;  // the current one of several devices that processors stand in for
+  std::unordered_map<uint8_t, at::Tensor> emulated_states_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  // Of a call; kept so that their memory is.
+  std::vector<uint32_t> numbers_;
+};
+
+}  // namespace eat
