@@ -15,7 +15,7 @@ from pathlib import Path
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 
-import torch  # noqa: E402  # after the line above
+import torch
 
 LIST = Path(__file__).parents[1] / "engine/torch/server/torch-operators.txt"
 #: Kinds of arguments and results, as schemas write them.
@@ -30,14 +30,14 @@ CARRIED = {
 REFUSED = {
     r"aten::from_file": "reads files of the server",
     r"aten::(_debug|_print|__?breakpoint|get_gradients|_async_error)": "debugging",
-    r"aten::(?!_?fake_quantize).*(quantize|dequantize|q_(scale|zero|per)|fbgemm|qlinear|_wrapped_|quantized)": "quantised tensors",
-    r"aten::.*(sparse|coalesce|csr|_coo_|crow_indices|col_indices|ccol|row_indices|smm\b|sspaddmm|hspmm)": "sparse tensors",
+    r"aten::(?!_?fake_quantize).*(quantize|q_(scale|zero|per)|fbgemm|qlinear|_wrapped_)": "quantised tensors",
+    r"aten::.*(sparse|coalesce|csr|_coo_|(row|col|crow|ccol)_indices|aten::_indices\b|smm\b|sspaddmm|hspmm)": "sparse",
     r"aten::.*(nested|jagged)": "nested tensors",
     r"aten::.*mkldnn(?!_rnn)": "tensors of another layout",
-    r"aten::(record_stream|_?pin_memory|is_pinned|_cuda_getCurrentRawStream|_record_function.*)": "streams and memory of the host",
+    r"aten::(record_stream|_?pin_memory|is_pinned|_cuda_getCurrentRawStream|_record_function.*)": "host memory",
     r"aten::(set_|set|set_data|data|_backward|requires_grad_|retain_grad|retains_grad|detach.*|alias|is_leaf|output_nr|"
-    r"_version|_fw_primal|_make_dual.*|_unpack_dual|rename.*|align_.*|names|refine_names|lift.*)\b": "the client's own matter",
-    r"aten::(resize_|resize_as_|_resize_output_?|_resize_output\.out|resize.*|_lazy_clone|_cow.*)\b": "the client's own matter",
+    r"_version|_fw_primal|_make_dual.*|_unpack_dual|rename.*|align_.*|names|refine_names|lift.*|resize_|resize_as_|"
+    r"_resize_output_?|resize.*|_lazy_clone|_cow.*)\b": "the client's own matter",
     r"aten::(_to_cpu|to|cuda|cpu|_copy_from.*|_local_scalar_dense|item)\b": "copies have messages of their own",
     r"aten::(_cudnn_init_dropout_state|_test_.*|_triton_.*|_dimI|_dimV|_has_.*|_is_.*|is_.*|_use_.*|sym_.*|size|stride|"
     r"storage_offset|dim|numel)\b": "tests, or answers that the client has",
@@ -47,7 +47,7 @@ REFUSED = {
 #: equation that it parses (einsum), or the text of an error.
 WORDS = {
     "rounding_mode", "reduce", "reduction", "mode", "indexing", "driver", "ord", "UPLO", "approximate", "side",
-    "interpolation", "equation", "api_name", "assert_msg", "padding", "pad_mode", "layout", "kv_cache_dtype", "mask_type", "kind", "function",
+    "interpolation", "equation", "api_name", "assert_msg", "padding", "pad_mode",
 }  # fmt: skip
 KEPT = {"aten::_is_all_true", "aten::_is_any_true", "aten::is_nonzero", "aten::is_same_size"}
 
@@ -103,7 +103,10 @@ def main() -> int:
         return int(set(names) != kept)
     head = f"# Operators that a client may call; made by tools/torch_operators.py from PyTorch {torch.__version__}"
     LIST.write_text("\n".join([head, *names]) + "\n")
-    print(f"{len(names)} operators, {len(texts)} of them with words: " + ", ".join(sorted({w for t in texts.values() for w in t})))
+    print(
+        f"{len(names)} operators, {len(texts)} of them with words: "
+        + ", ".join(sorted({w for t in texts.values() for w in t}))
+    )
     return 0
 
 

@@ -9,6 +9,7 @@ Artefact (a folder, or tar.gz of it):
                                              "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
     bin/elastic-ai-torchserver              the server's launcher, a Python program
     lib/libelastic_ai_torchserver-2.13.so   what it loads, for the PyTorch that it imports
+    lib/torch-operators.txt                 the operators that it allows
     lib/libelastic_ai_torch-2.13.so         what the plug-in loads, for the PyTorch of the user's program
     python/                                 the plug-in (PYTHONPATH of the program)
     client/                                 what shows the lease's GPUs without CUDA: NVML and nvidia-smi
@@ -39,6 +40,7 @@ from validation.rules.release import release as toolkit_release
 TORCH = SOURCES / "torch"
 PROTOCOL = "1"  # WIRE_VERSION in torch/shared/wire.h
 LAUNCHER = "elastic-ai-torchserver"
+OPERATORS = "torch-operators.txt"
 #: Folders of sources of each library.
 LIBRARIES = {"libelastic_ai_torch": ("client", "shared"), "libelastic_ai_torchserver": ("server", "shared")}
 FLAGS = (
@@ -255,6 +257,7 @@ def build_folder(
     files += compile_shown(folder)
     if (TORCH / "server" / LAUNCHER).is_file():
         _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
+        _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
     for path in sorted((TORCH / "python").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             _copy(path, folder / "python" / path.relative_to(TORCH / "python"), 0o644)

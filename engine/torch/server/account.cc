@@ -1,8 +1,9 @@
 #include "account.h"
 
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include <cstdio>
@@ -65,47 +66,42 @@ void take(uint64_t bytes) {
   if (account->used[row] > peak) peak = account->used[row];
 }
 
+void add(uint64_t bytes) {
+  Lock lock(*account);
+  account->used[row] += bytes;
+}
+
 void give(uint64_t bytes) {
   Lock lock(*account);
   account->used[row] -= bytes;
 }
 
-struct Block {
-  void* inner;
-  c10::DeleterFnPtr release;
-  uint64_t bytes;
-};
-
+// Counted by what the C library gives, which it also tells when memory is freed by its address alone: kernels of
+// libraries do that (raw_deallocate), so no header and no table of ours may be needed for it.
 class Counting final : public c10::Allocator {
  public:
-  explicit Counting(c10::Allocator* inner) : inner_(inner) {}
   c10::DataPtr allocate(size_t bytes) override {
-    if (!bytes) return inner_->allocate(bytes);
+    if (!bytes) return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
     take(bytes);
-    c10::DataPtr got;
+    void* data;
     try {
-      got = inner_->allocate(bytes);
+      data = c10::alloc_cpu(bytes);
     } catch (...) {
       give(bytes);
       throw;
     }
-    auto* block = new Block{got.get_context(), got.get_deleter(), bytes};
-    void* data = got.get();
-    got.release_context();
-    return {data, block, &release, c10::Device(c10::kCPU)};
+    add(malloc_usable_size(data) - bytes);
+    return {data, data, &release, c10::Device(c10::kCPU)};
   }
-  // Not "simple": blocks know their size, so memory cannot be freed by its address alone.
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* to, const void* from, size_t count) const override { inner_->copy_data(to, from, count); }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
 
  private:
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    block->release(block->inner);
-    give(block->bytes);
-    delete block;
+  static void release(void* data) {
+    if (!data) return;
+    give(malloc_usable_size(data));
+    c10::free_cpu(data);
   }
-  c10::Allocator* inner_;
 };
 
 }  // namespace
@@ -133,7 +129,7 @@ void account_use(void* memory, size_t session, uint64_t total) {
   account = static_cast<Account*>(memory);
   row = session;
   total_bytes = total;
-  c10::SetAllocator(c10::kCPU, new Counting(c10::GetAllocator(c10::kCPU)), 255);
+  c10::SetAllocator(c10::kCPU, new Counting, 255);
 }
 
 uint64_t account_held() {
