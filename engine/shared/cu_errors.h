@@ -1,4 +1,4 @@
-/* All values of CUresult with their names and texts, as cuda.h and libcudart of CUDA 13.5 have them. Of 47, 202 and 916 no
+/* All values of CUresult with their names and texts, as cuda.h and libcudart of CUDA 13.5 have them. Of 47 and 202 no
  * text is published; these are this file's own. Ascending. */
 #ifndef ELASTIC_AI_CU_ERRORS_H
 #define ELASTIC_AI_CU_ERRORS_H
@@ -117,7 +117,7 @@
       "one or more resources passed in are not valid resource types for the operation") \
     X(CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, 915, \
       "one or more resources are insufficient or non-applicable for the operation") \
-    X(CUDA_ERROR_KEY_ROTATION, 916, "a key rotation is in progress") \
+    X(CUDA_ERROR_KEY_ROTATION, 916, "an error happened during the key rotation sequence") \
     X(CUDA_ERROR_STREAM_DETACHED, 917, \
       "API call not permitted since the green context associated with the stream has been destroyed") \
     X(CUDA_ERROR_GRAPH_RECAPTURE_FAILURE, 918, "recapturing to the source graph failed and had to be terminated") \

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -101,6 +102,62 @@ print(json.dumps(out))
     texts = {int(number): text for number, (_, text) in found.items()}
     assert all(texts.values())
     assert [n for n, _, text in recorded if text not in ("-", texts[int(n)])] == []
+
+
+REAL = json.loads((ROOT / "tests/data/h200/libcuda.json").read_text())
+
+
+@pytest.mark.parametrize("library", ["lib", "devices"])
+def test_a_name_and_a_version_give_the_function_that_a_real_driver_gives(library: str) -> None:
+    """And every error has the real driver's name and text."""
+    script = """
+import ctypes, json, sys
+class Info(ctypes.Structure): _fields_ = [(n, ctypes.c_char_p if n in "an" else ctypes.c_void_p) for n in "abnd"]
+cuda, libc, asked = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None), json.loads(sys.stdin.read())
+out = {"symbols": {}, "errors": {}}
+for name, versions in asked["symbols"].items():
+    for version in versions:
+        at, status, info = ctypes.c_void_p(), ctypes.c_int(-1), Info()
+        where = ctypes.byref(at), int(version), ctypes.c_uint64(0), ctypes.byref(status)
+        rc = cuda.cuGetProcAddress_v2(name.encode(), *where)
+        found = at.value and libc.dladdr(at, ctypes.byref(info)) and info.n.decode()
+        out["symbols"].setdefault(name, {})[version] = [rc, status.value, found]
+for number in asked["errors"]:
+    name, text = ctypes.c_char_p(), ctypes.c_char_p()
+    cuda.cuGetErrorName(int(number), ctypes.byref(name)); cuda.cuGetErrorString(int(number), ctypes.byref(text))
+    out["errors"][number] = [(name.value or b"").decode(), (text.value or b"").decode()]
+print(json.dumps(out))
+"""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(built() / library)}
+    ran = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment, input=json.dumps(REAL), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    found = json.loads(ran.stdout)
+    assert found["errors"] == REAL["errors"]
+    pairs = [
+        (name, version, found["symbols"][name][version], real)
+        for name, versions in REAL["symbols"].items()
+        for version, real in versions.items()
+    ]
+    given = [pair for pair in pairs if pair[2][2]]
+    assert len(given) > 500
+    assert [pair for pair in given if pair[2] != pair[3]] == []
+    lacking = {(name, int(version)) for name, version, ours, real in pairs if real[2] and not ours[2]}
+    assert {name for name, version in lacking if version > 7000} == {"cuGetExportTable"}  # the first ABI's, and this
+
+
+def test_limits_answer_as_a_real_drivers(tmp_path: Path) -> None:
+    """A number that there is no limit of is an invalid value; one that may not be set can still be asked."""
+    ask = "said([code(cuda.cuCtxGetLimit, byref(c_uint64()), n) for n in range(-1, 14)])"
+    start = "cuda.cuInit(0); x = c_void_p(); cuda.cuCtxCreate_v2(byref(x), 0, 0); "
+    devices = describe(tmp_path)
+    alone = local(tmp_path, devices).run(start + ask)[0]
+    with server(tmp_path) as s:
+        assert client_of(s).run(start + ask)[0][1:] == alone[1:]
+    real = [REAL["limits"][str(n)][0] for n in range(14)]
+    assert [n for n in range(10) if alone[1:][n] not in (real[n], 215)] == []
+    assert alone[11:] == real[10:]
 
 
 def test_a_lease_of_a_mig_instance_shows_the_instance(tmp_path: Path) -> None:

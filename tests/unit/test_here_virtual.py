@@ -38,7 +38,9 @@ def usual(cell: Any, host_gb_s: float = 54.0, local_gb_s: float = 2900.0) -> flo
     return {"h2d": host_gb_s, "d2h": host_gb_s, "both": 90.0, "local": local_gb_s, "peer": 40.0}[cell["what"]]
 
 
-def judged(topology: Topology, gpus: int = 2, changes: Any = None, rates: Any = None, **facts: Any) -> VerdictDoc:
+def judged(
+    topology: Topology, gpus: int = 2, changes: Any = None, rates: Any = None, wait: Any = made.latency, **facts: Any
+) -> VerdictDoc:
     """The verdict on its copies, and on what it says of itself."""
     plan = make_plan(RUN, topology, no_fabric().fabric, CRITERIA, ("preflight", "transport"))
     mine = tuple(m for m in plan.measurements if m.kind in KINDS)
@@ -53,7 +55,7 @@ def judged(topology: Topology, gpus: int = 2, changes: Any = None, rates: Any = 
             results.append(healthy(m, facts=shown))
             continue
         rate = lambda cell: usual(cell, **(rates or {}))  # noqa: E731
-        report = made.report(m.params, devices, rate=rate, emulated=emulated)
+        report = made.report(m.params, devices, rate=rate, wait=wait, emulated=emulated)
         samples, found = parse("gpu-copies", made.document(report), m.params)
         results.append(result(m, samples, facts=found))
     info = RunInfo(

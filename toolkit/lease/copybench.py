@@ -158,17 +158,19 @@ class Bench:
         self.back = ctypes.create_string_buffer(self.bytes)
 
     def copy(self, source: int | None, target: int | None, host: Any, length: int) -> None:
-        """One synchronous copy; None is the host."""
+        """One copy, to its end; None is the host. A driver returns from one inside its GPUs before that has ended."""
         size = ctypes.c_size_t(length)
         if source is None and target is not None:
             self.cuda.cuMemcpyHtoD_v2(self.devices[target].block, host, size)
         elif target is None and source is not None:
             self.cuda.cuMemcpyDtoH_v2(host, self.devices[source].block, size)
         elif source is not None and source == target:
-            self.cuda.cuMemcpyDtoD_v2(self.devices[source].second, self.devices[source].block, size)
+            self.cuda.cuMemcpyDtoDAsync_v2(self.devices[source].second, self.devices[source].block, size, None)
+            self.cuda.cuCtxSynchronize()
         elif source is not None and target is not None:
             a, b = self.devices[source], self.devices[target]
-            self.cuda.cuMemcpyPeer(b.block, b.context, a.block, a.context, size)
+            self.cuda.cuMemcpyPeerAsync(b.block, b.context, a.block, a.context, size, None)
+            self.cuda.cuCtxSynchronize()
 
     def pair(self, source: int | None, target: int | None) -> dict[str, Any]:
         """All figures of one ordered pair of endpoints."""

@@ -169,6 +169,7 @@ class NodeFacts(Ports, Components):
     numa_nodes: tuple[NumaNode, ...] = ()
     nvlink: tuple[NvGpu, ...] | None = None  # None: NVML did not say
     nvlink_unread: str = ""  # why not
+    nvlink_disabled: bool = False  # by the driver's parameter NVreg_NvLinkDisable
     driver_module: DriverModule | None = None  # None: none is loaded
     driver_libraries: DriverLibraries | None = None  # None: nobody looked
     gpudirect: Gpudirect | None = None  # None: nobody looked

@@ -46,6 +46,7 @@ OPEN = (
     (14, 2, (0, 1), "the global Fabric Manager is disconnected"),
 )
 KNOWN_BITS = 16
+PARAMS = Path("/proc/driver/nvidia/params")
 PEERS = {0: "gpu", 1: "cpu", 2: "switch"}  # nvmlIntNvLinkDeviceType_t
 
 
@@ -111,12 +112,20 @@ def fabric(gpu: Gpu) -> dict[str, Any] | None:
     }
 
 
+def disabled(params: Path = PARAMS) -> bool:
+    """Whether the driver was loaded with NVreg_NvLinkDisable: it then says of every NVLink that there is none."""
+    try:
+        return "NvLinkDisable: 1" in params.read_text(errors="replace").splitlines()
+    except OSError:  # another operating system's driver, or a container without it
+        return False
+
+
 def collect(name: str = LIBRARY) -> dict[str, Any]:
-    """`gpus` of this node as NvGpu, and `driver`; NvmlError where NVML cannot say."""
+    """`gpus` of this node as NvGpu, whether NVLink is `disabled`, and `driver`; NvmlError where NVML cannot say."""
     with Nvml(name) as nvml:
         if not hasattr(nvml.library, "nvmlDeviceGetNvLinkState"):
             raise NvmlError(f"{name} knows no NVLink")
-        return {"gpus": [_gpu(gpu) for gpu in nvml.gpus()], "driver": nvml.driver()}
+        return {"gpus": [_gpu(gpu) for gpu in nvml.gpus()], "disabled": disabled(), "driver": nvml.driver()}
 
 
 def _gpu(gpu: Gpu) -> dict[str, Any]:

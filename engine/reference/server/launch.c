@@ -125,7 +125,7 @@ CUresult occupancy(const struct request *r, uint64_t *value) {
 }
 
 /* CUlimit: stack, printf's buffer, heap; the L2's fetch granularity and its persisting part. Others are for launches from
- * kernels. */
+ * kernels, and can be asked but not set. */
 static bool is_limit(uint64_t limit) {
     return limit < LIMITS || limit == 5 || limit == 6;
 }
@@ -133,7 +133,7 @@ static bool is_limit(uint64_t limit) {
 CUresult limit_get(const struct request *r, uint64_t *value) {
     size_t now = 0;
     TRY(use_context(r->context));
-    if (!is_limit(r->arg[0])) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    if (r->arg[0] > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
     TRY(driver.cuCtxGetLimit ? driver.cuCtxGetLimit(&now, (int)r->arg[0]) : CUDA_ERROR_NOT_SUPPORTED);
     value[0] = now;
     return CUDA_SUCCESS;

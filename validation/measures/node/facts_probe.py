@@ -174,6 +174,7 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
     return {
         "nvlink": said.get("gpus"),
         "nvlink_unread": said.get("unanswered", ""),
+        "nvlink_disabled": bool(said.get("disabled")),
         "driver_loaded": said.get("driver", ""),
     }
 

@@ -14,6 +14,8 @@ from validation.model.nvlink import NvGpu, joined
 from validation.rules.criterion import Criterion
 from validation.rules.gpus import nvlinks
 
+DISABLED = "the driver was loaded with NVreg_NvLinkDisable=1 (/proc/driver/nvidia/params, /etc/modprobe.d)"
+
 
 @method("nvlink", "NVLinks of each GPU that are up, as NVML says")
 def judge_nvlink(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -59,6 +61,12 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
         return "not-measured", missing, f"NVML shows {len(gpus)} of {number_of(counted, 'GPU')}"
     if not on_board and not any(gpu.up for gpu in gpus):
         return "not-applicable", "not-applicable", f"{facts.gpu_model or 'the GPUs'}: no NVLink"
+    why = DISABLED if facts.nvlink_disabled else ""
+    if case.virtual and not any(gpu.links for gpu in gpus):
+        of = why or "no GPU shows an NVLink, as those that were passed through without their NVSwitches"
+        return "not-measured", "virtual", f"{node.name} is virtual: {of}"
+    if on_board and why and not any(gpu.up for gpu in gpus):
+        return "fail", "not-equal", f"no GPU has an NVLink: {why}"
     wrong = _wrong(gpus, row.links if row else None) if on_board else []
     if wrong:
         return "fail", "not-equal", "; ".join(wrong)
