@@ -29,6 +29,7 @@ description:
   - Where C(engine.json) says what its halves need (machine, glibc, libraries, CUDA), a node that has it not is refused
     with what is missing, before anything is unpacked.
   - It goes to I(root)/ENGINE-RELEASE in one rename; C(current) then points to it, and other releases are removed.
+  - A further engine of a site has a I(root) of its own below that of the first, C(beside/NAME).
 options:
   archive: {description: the archive on the node; not needed where it is installed already, type: path, default: ""}
   sha256: {description: its checksum, type: str, required: true}
@@ -47,6 +48,8 @@ engine: {description: name of the engine, returned: always, type: str}
 release: {description: its release, returned: always, type: str}
 """
 MARK = ".sha256"
+#: Where a site's further engines are, each with a folder of releases of its own (toolkit/lease/engines).
+BESIDE = "beside"
 
 
 class Refused(Exception):
@@ -192,7 +195,8 @@ def install(archive: Path, sha256: str, root: Path, node: Node | None = None, se
     link.symlink_to(target.name)
     link.replace(root / "current")
     for other in root.iterdir():
-        if other.is_dir() and not other.is_symlink() and other != target and not other.name.startswith("."):
+        kept = other in (target, root / BESIDE) or other.name.startswith(".") or not (other / MARK).is_file()
+        if other.is_dir() and not other.is_symlink() and not kept:
             shutil.rmtree(other, ignore_errors=True)
     return data
 

@@ -86,18 +86,19 @@ def driver_unused(modules: str) -> list[str]:
     return order
 
 
-def engine_refused(path: str, sha256: str, archive: Mapping[str, Any]) -> list[str]:
+def engine_refused(path: str, sha256: str, archive: Mapping[str, Any], variable: str = "remoting_engine") -> list[str]:
     """Why the archive of an engine is refused: no declared checksum, not there, or of another one.
 
-    archive: what module stat said of it; {} where `path` is a URL, which is checked when it is downloaded.
+    archive: what module stat said of it; {} where `path` is a URL, which is checked when it is downloaded. variable:
+    how the inventory's variables of this engine begin.
     """
     if not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        return [f"remoting_engine_sha256 is not set (64 hex digits); sha256sum {path} tells it"]
+        return [f"{variable}_sha256 is not set (64 hex digits); sha256sum {path} tells it"]
     if not archive:
         return []
     if not archive["exists"]:
-        return [f"remoting_engine_artifact: {path} is not on this machine"]
+        return [f"{variable}_artifact: {path} is not on this machine"]
     actual = archive.get("checksum") or "of a folder"
     if actual != sha256.lower():
-        return [f"remoting_engine_artifact: {path} has the checksum {actual}, and remoting_engine_sha256 says {sha256}"]
+        return [f"{variable}_artifact: {path} has the checksum {actual}, and {variable}_sha256 says {sha256}"]
     return []

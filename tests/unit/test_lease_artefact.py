@@ -44,6 +44,20 @@ def test_a_release_replaces_the_one_before(tmp_path: Path) -> None:
     assert sorted(p.name for p in root.iterdir()) == ["current", "reference-r2"]
 
 
+def test_an_engine_beside_it_stays(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    further = root / "beside/torch"
+    sha = archive(tmp_path / "b.tar.gz", engine("t1"))
+    artefact.install(tmp_path / "b.tar.gz", sha, further)
+    (further / "venv").mkdir()
+    for release in ("r1", "r2"):
+        artefact.install(tmp_path / "a.tar.gz", archive(tmp_path / "a.tar.gz", engine(release)), root)
+    assert artefact.installed(further, sha) == {"engine": "reference", "release": "t1"}
+    artefact.install(tmp_path / "b.tar.gz", archive(tmp_path / "b.tar.gz", engine("t2")), further)
+    assert sorted(p.name for p in further.iterdir()) == ["current", "reference-t2", "venv"]
+    assert sorted(p.name for p in root.iterdir()) == ["beside", "current", "reference-r2"]
+
+
 @pytest.mark.parametrize(
     ("members", "link", "words"),
     [

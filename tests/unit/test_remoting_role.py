@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,3 +82,46 @@ def test_each_user_of_a_client_begins_so_many_connections(servers: dict[str, Any
     rules = (ROOT / "roles/remoting_client/templates/arrivals.nft.j2").read_text()
     assert "meta skuid limit rate over {{ __remoting_client_arrivals.per_s }}/second" in rules
     assert "meta skuid != 0" in rules
+
+
+def test_the_engine_of_pytorch_is_beside_the_first_and_has_a_pytorch(tmp_path: Path) -> None:
+    archive = tmp_path / "torch.tar.gz"
+    about = json.dumps({"engine": "torch", "release": "1", "torch": ["2.12", "2.13"]}).encode()
+    with tarfile.open(archive, "w:gz") as tar:
+        member = tarfile.TarInfo("engine.json")
+        member.size = len(about)
+        tar.addfile(member, io.BytesIO(about))
+    given: dict[str, Any] = {
+        "role_path": str(ROOT / "roles/remoting_server"),
+        "inventory_hostname": "gpu1",
+        "remoting_server_found": {"problem": ""},
+        "remoting_engine_torch_artifact": str(archive),
+        "remoting_engine_torch_sha256": "a" * 64,
+        "ansible_facts": {"os_family": "Debian"},
+    }
+    venv = "/opt/elastic-ai/engine/beside/torch/venv"
+    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    mirror = {"remoting_server_torch_index": "https://mirror.example/simple", "remoting_server_torch_version": "2.12.1"}
+    url = {"remoting_engine_torch_artifact": "https://mirror.example/engine.tar.gz"}
+    changes: list[dict[str, Any]] = [
+        {}, mirror, {"remoting_server_torch_wheels": "/srv/w"}, {"remoting_server_torch_python": "/opt/py"}, url,
+    ]  # fmt: skip
+    names = ("artifacts", "torch_pip", "torch_python", "packages", "torch_version", "not_applicable")
+    cases = [{**given, **change} for change in changes]
+    found = role_values("remoting_server", [f"__remoting_server_{name}" for name in names], cases)
+    plain, by_mirror, by_wheels, own, by_url = (
+        {name: values[f"__remoting_server_{name}"] for name in names} for values in found
+    )
+    assert plain["artifacts"]["torch"] == {
+        "path": str(archive), "sha256": "a" * 64, "root": "/opt/elastic-ai/engine/beside/torch",
+        "variable": "remoting_engine_torch",
+    }  # fmt: skip
+    assert plain["torch_pip"] == [*pip, "torch==2.13.*"]
+    assert by_mirror["torch_pip"] == [*pip, "--index-url", "https://mirror.example/simple", "torch==2.12.1"]
+    assert by_wheels["torch_pip"] == [*pip, "--no-index", "--find-links", "/srv/w", "torch==2.13.*"]
+    assert plain["torch_python"] == f"{venv}/bin/python"
+    assert "python3-venv" in plain["packages"]
+    assert own["torch_python"] == "/opt/py"
+    assert "python3-venv" not in own["packages"]
+    assert by_url["torch_version"] == "", "its archive is not on this machine"
+    assert plain["not_applicable"] == [], "it may be the only engine"

@@ -299,6 +299,9 @@ def test_the_archive_of_an_engine_is_the_declared_one() -> None:
     assert engine_refused("/e", "A" * 64, there) == engine_refused("https://x/e", "a" * 64, {}) == []
     assert "is not set (64 hex digits)" in engine_refused("/e", "", there)[0]
     assert engine_refused("/e", "a" * 64, {"exists": False}) == ["remoting_engine_artifact: /e is not on this machine"]
+    assert engine_refused("/e", "", {}, "remoting_engine_torch")[0].startswith(
+        "remoting_engine_torch_sha256 is not set"
+    )
     assert f"has the checksum {'a' * 64}, and" in engine_refused("/e", "b" * 64, there)[0]
     assert "has the checksum of a folder" in engine_refused("/e", "b" * 64, {"exists": True})[0]
 
