@@ -196,9 +196,8 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
     flags = (*FLAGS, *(SANITIZERS if sanitized else ("-D_FORTIFY_SOURCE=2",)), f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}")
     about = (flags, torch.version, torch.git, _compiler())
     parts = {library: _sources(library) for library in LIBRARIES}
-    for library in [library for library, sources in parts.items() if not sources]:
-        progress(f"{library}: left out, for {TORCH} has no sources of it")
-        del parts[library]
+    if lacks := [library for library, sources in parts.items() if not sources]:
+        raise BuildError(f"{TORCH}: no sources of {' and '.join(lacks)}")
     wanted = {
         source: objects / f"{_digest(about, _reads(source))[:32]}.o" for sources in parts.values() for source in sources
     }
@@ -255,9 +254,8 @@ def build_folder(
         raise BuildError(f"--torch: PyTorch {', '.join(twice)} is given twice; one Python for each minor release")
     files = [path for torch in torches for path in compile_libraries(folder / "lib", torch, sanitized=sanitized)]
     files += compile_shown(folder)
-    if (TORCH / "server" / LAUNCHER).is_file():
-        _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
-        _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
+    _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
+    _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
     for path in sorted((TORCH / "python").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             _copy(path, folder / "python" / path.relative_to(TORCH / "python"), 0o644)
