@@ -8,11 +8,13 @@
 #include <set>
 #include <vector>
 
+#include "attention.h"
 #include "call.h"
 #include "copies.h"
 #include "guard.h"
 #include "hooks.h"
 #include "memory.h"
+#include "recurrent.h"
 #include "views.h"
 
 namespace eat {
@@ -33,9 +35,10 @@ const std::set<std::string>& own() {
   return names;
 }
 
-// Composites that stay whole, for the server to choose how: without this they would be taken apart here.
+// Composites that stay whole, for the server to choose how: without this they would be taken apart here, some of them into tables
+// of kernels that only a library with CUDA fills (mode), others into several messages (clone).
 bool whole(const std::string& name) {
-  static const std::set<std::string> names{"convolution", "convolution_backward", "convolution_overrideable", "native_layer_norm",
+  static const std::set<std::string> names{"mode", "clone", "convolution", "convolution_backward", "convolution_overrideable", "native_layer_norm",
                                            "native_group_norm", "native_layer_norm_backward", "native_group_norm_backward"};
   return names.count(name) > 0 || name.rfind("_foreach_", 0) == 0;
 }
@@ -91,6 +94,8 @@ void register_all() {
   register_hooks();
   register_allocator();
   register_operators();
+  register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }
