@@ -18,7 +18,7 @@ using c10::IValue;
 constexpr int TRUSTED = 2;                  // agreements of meta kernel and server, for one kind of arguments
 constexpr int NEVER = -1;                   // they disagreed once: this operator's results are always the server's to tell
 constexpr size_t MOST_KINDS = 1 << 16;      // remembered
-constexpr uint16_t MOST_RESULTS = 4096;     // of one question
+constexpr uint16_t MOST_RESULTS = 4096;     // of one question whose operator returns lists
 
 // How often meta kernel and server agreed, by kind of arguments (dtypes, dimensions, flags, not sizes): with two agreements the
 // meta kernel is believed to check arguments and to give sizes as the real one does.
@@ -182,6 +182,13 @@ bool read_written(Reader& in, const OperatorInfo& info, const IValue* arguments)
   return changed;
 }
 
+uint16_t most_results(const OperatorInfo& info) {
+  for (const ReturnInfo& result : info.returns) {
+    if (result.kind == ReturnInfo::TENSORS && result.alias < 0) return MOST_RESULTS;
+  }
+  return static_cast<uint16_t>(info.returns.size());
+}
+
 }  // namespace
 
 void put_changed_flags(Server& server, Writer& message) {
@@ -209,8 +216,9 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
     message.put(static_cast<uint16_t>(encoded.slots.size()));
     message.put(encoded.slots.data(), encoded.slots.size() * sizeof(uint32_t));
     message.text(encoded.payload);
-    message.put(next_storage(MOST_RESULTS));
-    message.put(MOST_RESULTS);
+    uint16_t most = most_results(info);
+    message.put(next_storage(most));
+    message.put(most);
     message.end(began);
     device.connection().send(device.there, message.bytes);
   }
