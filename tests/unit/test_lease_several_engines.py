@@ -203,6 +203,7 @@ def test_the_torch_client_is_told_servers_tokens_and_where_the_plug_in_is(
     told = torch.client(Path("/e"), servers, tmp_path)
     assert told["ELASTIC_AI_TORCH_SERVERS"] == "10.0.0.1:21000,10.0.0.3:21010,10.0.0.3:21010", "one for each device"
     assert told["PYTHONPATH"] == "/e/python:/mine"
+    assert told["ELASTIC_AI_TORCH_ONLY_LEASED"] == "1", "a GPU of the client's own would be used in their place"
     tokens = torch.secret(tmp_path)
     assert tokens.read_text() == "a" * 20 + "\n" + 2 * ("b" * 20 + "\n")
     assert tokens.stat().st_mode & 0o777 == 0o600

@@ -106,6 +106,7 @@ def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[st
     return {
         "ELASTIC_AI_TORCH_SERVERS": ",".join(f"{s.address}:{s.port}" for s in devices),
         "ELASTIC_AI_TOKEN_FILE": str(tokens),
+        "ELASTIC_AI_TORCH_ONLY_LEASED": "1",  # a GPU of this machine must not slip in before them
         "PYTHONPATH": f"{engine_dir}/python" + (f":{before}" if before else ""),
     }
 
