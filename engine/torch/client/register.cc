@@ -30,7 +30,7 @@ const std::set<std::string>& own() {
   static const std::set<std::string> names{
       "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex", "resize_",
       "set_.source_Storage_storage_offset", "set_.source_Tensor", "set_.source_Storage", "set_", "is_set_to", "copy_", "_copy_from",
-      "_local_scalar_dense", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_efficientzerotensor", "_to_copy"};
+      "_local_scalar_dense", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_use_cudnn_ctc_loss", "_efficientzerotensor", "_to_copy"};
   return names;
 }
 
@@ -79,6 +79,23 @@ bool is_view(const c10::FunctionSchema& schema) {
   return false;
 }
 
+// Whether cuDNN computes this CTC loss: a question of the GPU's library, which a processor does not have.
+bool cudnn_ctc_loss(const at::Tensor& losses, const at::Tensor& targets, at::IntArrayRef input_lengths, at::IntArrayRef target_lengths, int64_t blank) {
+  if (device(losses.device().index()).processor) return false;
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_use_cudnn_ctc_loss", "");
+  std::vector<c10::IValue> stack{losses, targets, input_lengths, target_lengths, blank};
+  call_remote(op, &stack);
+  return stack.back().toBool();
+}
+bool cudnn_ctc_loss_tensor(const at::Tensor& losses, const at::Tensor& targets, const at::Tensor& input_lengths, const at::Tensor& target_lengths,
+                           int64_t blank) {
+  if (device(losses.device().index()).processor) return false;
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_use_cudnn_ctc_loss", "Tensor");
+  std::vector<c10::IValue> stack{losses, targets, input_lengths, target_lengths, blank};
+  call_remote(op, &stack);
+  return stack.back().toBool();
+}
+
 bool is_pinned_tensor(const at::Tensor&, std::optional<at::Device>) { return false; }
 void record_stream(at::Tensor&, c10::Stream) {}
 
@@ -100,6 +117,8 @@ void register_operators() {
   aten.impl("_local_scalar_dense", &item);
   aten.impl("is_pinned", &is_pinned_tensor);
   aten.impl("record_stream", &record_stream);
+  aten.impl("_use_cudnn_ctc_loss", &cudnn_ctc_loss);
+  aten.impl("_use_cudnn_ctc_loss.Tensor", &cudnn_ctc_loss_tensor);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
@@ -138,6 +157,7 @@ std::string foreign() {
   std::string lines;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;  // c10d and fsdp have kernels of their own for CUDA, in Python or above ours
     auto op = dispatcher.findSchema(name);
     if (!op || !op->hasKernelForDispatchKey(DispatchKey::CUDA)) continue;
     // The newest kernel is the first of the list, with the file that registered it.
