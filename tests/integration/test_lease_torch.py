@@ -101,7 +101,7 @@ def test_a_server_that_dies_is_an_error_of_the_program(torch_lab: Lab) -> None:
 
     until(lambda: "ready" in log(), True, 120)
     for node in SERVERS:
-        torch_lab.ssh(node, "pkill -9 -f elastic-ai-torchserver || true")
+        torch_lab.ssh(node, "pkill -9 -f [e]lastic-ai-torchserver || true")
     until(lambda: "ended" in log(), True, 60)
     assert "Error" in log()
     assert "has ended" in log(), "toolkit run says why"
