@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from toolkit.commands.engine import engine
-from toolkit.engine import torch_build
+from toolkit.engine import torch_build, torch_releases
 from toolkit.engine.torch_build import Torch
 from toolkit.errors import BuildError
 
@@ -131,6 +131,36 @@ def test_without_sources_of_a_half_nothing_is_built(sources: Path, torch: Torch,
         torch_build.build_folder(tmp_path / "out", [torch])
 
 
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        (["2.14.1", "2.14.0", "2.13.0", "2.12.2", "2.12.0", "2.11.0"], ["2.14.1", "2.13.0", "2.12.2"]),
+        (["2.9.1", "2.10.0", "2.8.0", "1.13.1"], ["2.10.0", "2.9.1"]),
+        (["2.13.0rc1", "2.8.0"], []),
+        ([], []),
+    ],
+)
+def test_all_are_the_last_three_releases_that_the_engine_is_for(versions: list[str], chosen: list[str]) -> None:
+    assert torch_releases.newest(versions) == chosen
+
+
+def test_an_index_without_pytorch_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    with pytest.raises(BuildError, match="give the releases by --torch PYTHON instead|give --torch PYTHON instead"):
+        torch_releases.last_releases()
+
+
+def test_an_environment_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked: list[list[str]] = []
+    monkeypatch.setattr(torch_releases, "_pip", lambda words, _what: asked.append(list(words)))
+    first = torch_releases.python_with("2.13.0")
+    assert torch_releases.python_with("2.13.0") == first
+    assert Path(first).exists()
+    assert [words[-1] for words in asked] == ["torch==2.13.0"]
+    assert asked[0][:2] == ["--python", first]
+
+
 @pytest.fixture
 def python(tmp_path: Path, torch: Torch) -> Callable[[str], str]:
     """A Python that answers with these words."""
@@ -147,7 +177,7 @@ def python(tmp_path: Path, torch: Torch) -> Callable[[str], str]:
 def test_a_python_without_pytorch_or_with_an_old_one_is_refused_with_what_then(
     python: Callable[[str], str], torch: Torch, tmp_path: Path
 ) -> None:
-    told = {"version": "2.13.0+cpu", "git": "abc", "folder": str(torch.folder), "abi": 1}
+    told = {"version": "2.13.0+cpu", "git": "abc", "folder": str(torch.folder)}
     assert torch_build.ask(python(json.dumps(told))) == torch
     for answer, words in (
         ({"fault": "No module named 'torch'"}, r"it has no PyTorch \(No module named 'torch'\); install torch there"),
@@ -173,4 +203,7 @@ def test_the_command_prints_what_was_built(
     document = json.loads(CliRunner().invoke(engine, archive).stdout)
     assert (document["engine"], document["torch"], len(document["sha256"])) == ("torch", ["2.13"], 64)
     assert "give --torch PYTHON" in CliRunner().invoke(engine, ["build", "torch"]).output
-    assert "--torch is for the engine torch" in CliRunner().invoke(engine, ["build", "--torch", "python"]).output
+    assert (
+        "--torch and --all are for the engine torch"
+        in CliRunner().invoke(engine, ["build", "--torch", "python"]).output
+    )
