@@ -145,9 +145,17 @@ def test_all_are_the_last_three_releases_that_the_engine_is_for(versions: list[s
 
 
 def test_an_index_without_pytorch_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(BuildError, match="give the releases by --torch PYTHON instead|give --torch PYTHON instead"):
+    with pytest.raises(BuildError, match=r"--all: pip: .*; give the releases by --torch PYTHON instead"):
+        torch_releases._pip(["index", "versions", "--nonsense"], "--all")
+    monkeypatch.setattr(torch_releases, "_pip", lambda _words, _what: "Available versions: 2.8.0, 2.7.1\n")
+    with pytest.raises(
+        BuildError, match=r"the package index has no torch of 2\.9 or newer; give --torch PYTHON instead"
+    ):
         torch_releases.last_releases()
+    monkeypatch.setattr(
+        torch_releases, "_pip", lambda _words, _what: "Available versions: 2.15.0, 2.13.0+cpu, 2.13.0\n"
+    )
+    assert torch_releases.last_releases() == ["2.15.0", "2.13.0"]
 
 
 def test_an_environment_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
