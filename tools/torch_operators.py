@@ -49,7 +49,8 @@ WORDS = {
     "rounding_mode", "reduce", "reduction", "mode", "indexing", "driver", "ord", "UPLO", "approximate", "side",
     "interpolation", "equation", "api_name", "assert_msg", "padding", "pad_mode",
 }  # fmt: skip
-KEPT = {"aten::_is_all_true", "aten::_is_any_true", "aten::is_nonzero", "aten::is_same_size"}
+KEPT = {"aten::_is_all_true", "aten::_is_any_true", "aten::is_nonzero", "aten::is_same_size",
+        "aten::_use_cudnn_ctc_loss", "aten::_use_cudnn_ctc_loss.Tensor"}  # fmt: skip
 
 
 def refused(name: str) -> bool:

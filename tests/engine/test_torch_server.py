@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import torch_wire as wire
-from tests.support.torch_engine import TOKEN, Server, server
+from tests.support.torch_engine import PROGRAMS, TOKEN, Server, run, server
 from tests.support.torch_wire import FLOAT, INT64, arguments, beliefs, geometry, integer, integers, tensor
 
 NO_DTYPE = wire.NONE
@@ -248,6 +248,42 @@ def test_memory_beyond_the_limit_is_torchs_error(tmp_path) -> None:
             first.send(wire.FREE, struct.pack("<I", big))
             assert not first.sync().errors
             assert not second.down(second.alloc(40 * MIB), 4).errors
+
+
+def test_parts_of_a_storage_come_down(client: wire.Client) -> None:
+    """From an offset on, in the order of their bytes."""
+    data = bytes(range(256)) * 65536
+    answer = client.down(client.up(data), len(data) - 5000, 4000)
+    assert answer.data == data[4000:-1000]
+
+
+def test_shared_batch_norm_has_a_generic_form(client: wire.Client) -> None:
+    """Statistics and what they make of an input."""
+    x = client.floats(1, 10, 3, 30)
+    values = arguments(tensor(0, [2, 2]), wire.number(0))
+    expected = beliefs(geometry(FLOAT, [2]), geometry(FLOAT, [2]))
+    mean, invstd = client.call("aten::batch_norm_stats", values, [x], expected, new=2)
+    assert client.read(mean, 2) == [2, 20]
+    assert client.read(invstd, 2) == pytest.approx([1, 0.1])
+    values = arguments(tensor(0, [2, 2]), wire.NONE, wire.NONE, tensor(1, [2]), tensor(2, [2]), wire.number(0))
+    [made] = client.call("aten::batch_norm_elemt", values, [x, mean, invstd], beliefs(geometry(FLOAT, [2, 2])))
+    assert client.read(made, 4) == pytest.approx([-1, -1, 1, 1])
+
+
+def test_what_only_a_gpu_has_is_said(client: wire.Client) -> None:
+    """An operator without a generic form."""
+    answer, _ = client.ask("aten::_cslt_compress", arguments(tensor(0, [2, 2])), [client.floats(1, 2, 3, 4)])
+    kind, words, _ = answer.error
+    assert kind == wire.NOT_IMPLEMENTED
+    assert words == "aten::_cslt_compress is only with a GPU: this server computes on processors"
+
+
+def test_modules_on_operators_of_gpus_have_natives_bits(one: Server) -> None:
+    """Cells, softmax of half precision, attention: values and gradients."""
+    program = PROGRAMS / "gpu_operators.py"
+    native, remote = run(program, "native"), run(program, "remote", one)
+    assert len(native.losses) == 39
+    assert remote.losses == native.losses, remote.err
 
 
 def test_memory_grows_and_keeps_what_fits(client: wire.Client) -> None:

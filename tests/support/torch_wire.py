@@ -211,6 +211,7 @@ class Client:
             if kind == NOTICE:
                 self.notices.append(body[5:].decode())
             elif kind == DATA:
+                assert struct.unpack_from("<Q", body, 4)[0] == sum(map(len, data))
                 data.append(body[12:])
             else:
                 assert kind == ANSWER, kind

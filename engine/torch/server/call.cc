@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "replaced.h"
-
 namespace eat {
 namespace {
 
@@ -55,7 +53,8 @@ void Call::run(Reader& payload) {
     }
   }
   session_.counters.calls++;
-  if (op_.replaced) call_replaced(op_.name, stack_);
+  TORCH_CHECK_NOT_IMPLEMENTED(!op_.only_with_gpu, op_.name, " is only with a GPU: this server computes on processors");
+  if (op_.replaced) op_.replaced(stack_);
   else op_.handle.callBoxed(&stack_);
 }
 

@@ -149,7 +149,7 @@ void Session::down(Reader& body) {
     uint64_t offset;
   };
   auto send = [&](uint64_t done, uint64_t step, const void* data) {
-    Head head{ToClient::DATA, static_cast<uint32_t>(sizeof head - 5 + step), tag, offset + done};
+    Head head{ToClient::DATA, static_cast<uint32_t>(sizeof head - 5 + step), tag, done};
     link_.write({{&head, sizeof head}, {const_cast<void*>(data), step}});
   };
   if (!fault && count && held->storage.device().is_cpu()) {

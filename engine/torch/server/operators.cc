@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "replaced.h"
-
 namespace eat {
 
 Operators::Operators(const std::string& lines, bool on_processors) {
@@ -20,7 +18,10 @@ Operators::Operators(const std::string& lines, bool on_processors) {
     for (size_t i = 0; i < arguments.size(); i++)
       if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
         op.written.push_back(static_cast<uint16_t>(i));
-    op.replaced = on_processors && is_replaced(line);
+    if (on_processors) {
+      op.replaced = replacement(line);
+      op.only_with_gpu = !op.replaced && !handle->hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    }
     known_.emplace(line, std::move(op));
   }
 }

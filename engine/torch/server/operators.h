@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../shared/wire.h"
+#include "replaced.h"
 
 namespace eat {
 
@@ -16,7 +17,8 @@ struct Operator {
   c10::OperatorHandle handle;
   std::string name;                 // aten::add.Tensor
   std::vector<uint16_t> written;    // arguments that it writes
-  bool replaced = false;            // on processors it is computed by replaced.cc
+  Replacement replaced = nullptr;   // on processors
+  bool only_with_gpu = false;       // this server's torch has no kernel for it
 };
 
 class Operators {

@@ -38,7 +38,9 @@ double Session::now_ms() const {
 
 void Session::run() {
   at::AutoDispatchBelowADInplaceOrView below;
-  c10::NoGradGuard no_gradients;
+  // No graph is made (the line above), but kernels ask whether one may be: oneDNN's recurrent layers keep what their
+  // gradients need only then.
+  c10::AutoGradMode gradients(true);
   c10::WarningUtils::WarningHandlerGuard told(&telling);
   for (;;) {
     struct __attribute__((packed)) {

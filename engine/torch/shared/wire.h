@@ -78,7 +78,7 @@ enum class ToClient : uint8_t {
                 // "aten::add.Tensor" or, without overload, "aten::relu"
   ANSWER = 2,   // u32 tag, u16 n, n errors (u8 ErrorKind, str text, str operator), u16 n, n warnings (u8 WarningKind,
                 // str text), u32 length, body
-  DATA = 3,     // u32 tag, u64 offset, bytes to the end of the message (MOST_CHUNK)
+  DATA = 3,     // u32 tag, u64 offset in what was asked for, bytes to the end of the message (MOST_CHUNK)
   REFUSED = 4,  // u8 Refusal, str sentence; then the connection ends
   STARTING = 5, // nothing: the token is right; a GPU may take seconds to start
   NOTICE = 6,   // u8 Notice, str sentence: at any time
