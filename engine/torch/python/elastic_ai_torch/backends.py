@@ -12,6 +12,9 @@ import torch
 from elastic_ai_torch.client import Client
 
 
+_EMULATED_CUDNN = 91000  # of a server of processors, which has none
+
+
 def install(client: Client) -> None:
     """All of them."""
     _cudnn(client)
@@ -22,10 +25,11 @@ def install(client: Client) -> None:
 
 
 def _cudnn(client: Client) -> None:
-    """torch.backends.cudnn.version() is the server's; 0 where it has none, so that comparisons hold."""
+    """torch.backends.cudnn.version() is the server's, or an emulated one's: programs compare it with a number."""
 
     def version() -> int:
-        return int(client.properties(0).get("cudnn_version") or 0)
+        told = client.properties(0)
+        return int(told.get("cudnn") or (_EMULATED_CUDNN if told.get("emulated") else 0))
 
     module = torch.backends.cudnn.m if hasattr(torch.backends.cudnn, "m") else torch.backends.cudnn
     module.version = version

@@ -83,7 +83,7 @@ class Client:
                 self._count = len(visible)
                 self.library.connect()
             self._ready = True
-        told = self.properties(0).get("cuda_version")
+        told = self.properties(0).get("cuda")
         if told:
             torch.version.cuda = str(told)
         torch.cuda.default_generators = tuple(self.generator(i) for i in range(self._count))
@@ -105,7 +105,7 @@ class Client:
 
     def cuda_version(self) -> str:
         """The server's CUDA as 13.0; before the connection, or where it has none, that of this release's wheel."""
-        told = self._told.get(0, {}).get("cuda_version")
+        told = self._told.get(0, {}).get("cuda")
         return str(told or _CUDA_OF_RELEASE.get(self._minor, "13.0"))
 
     def check(self, device: int) -> int:

@@ -65,7 +65,7 @@ def _device_names(client: Client, devices: Devices) -> dict[str, Callable[..., A
         return int(major) * 1000 + int(minor.partition(".")[0] or 0) * 10
 
     def nccl_version() -> int:
-        major, minor, patch = client.properties(0).get("nccl_version") or (0, 0, 0)
+        major, minor, patch = client.properties(0).get("nccl") or (0, 0, 0)
         return int(major) << 32 | int(minor) << 16 | int(patch)
 
     return {

@@ -39,6 +39,19 @@ def install() -> None:
                     "use one process, or run the program beside the GPUs (toolkit run --where server)"
                 )
             super().__init__(rank, size)
+            self._name = self._description = ""
+
+        def setGroupName(self, name: str) -> None:  # noqa: N802
+            self._name = name
+
+        def getGroupName(self) -> str:  # noqa: N802
+            return self._name
+
+        def setGroupDesc(self, text: str) -> None:  # noqa: N802
+            self._description = text
+
+        def getGroupDesc(self) -> str:  # noqa: N802
+            return self._description
 
         def getBackendName(self) -> str:
             return "nccl"
@@ -73,8 +86,10 @@ def install() -> None:
                 output.view(-1).copy_(tensor.reshape(-1))
             return done(outputs)
 
+        # newer releases call the same by other names
+        all_gather_single = _reduce_scatter_base = reduce_scatter_single = _allgather_base
+        all_gather_single_coalesced = reduce_scatter_single_coalesced = allgather_into_tensor_coalesced
         reduce_scatter_tensor_coalesced = allgather_into_tensor_coalesced
-        _reduce_scatter_base = _allgather_base
 
         def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
             for output, parts in zip(outputs, inputs, strict=True):
@@ -98,6 +113,19 @@ def install() -> None:
         ) -> Any:
             output.copy_(tensor)
             return done([output])
+
+        all_to_all_single = alltoall_base
+
+        def _start_coalescing(self, *_: Any) -> None:
+            return None
+
+        def _end_coalescing(self, *_: Any) -> Any:
+            return done([])
+
+        def abort(self) -> None:
+            return None
+
+        shutdown = abort
 
         def barrier(self, opts: Any = None) -> Any:
             torch.cuda.synchronize()
