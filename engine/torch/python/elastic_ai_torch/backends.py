@@ -11,7 +11,6 @@ import torch
 
 from elastic_ai_torch.client import Client
 
-
 _EMULATED_CUDNN = 91000  # of a server of processors, which has none
 
 

@@ -41,16 +41,16 @@ def install() -> None:
             super().__init__(rank, size)
             self._name = self._description = ""
 
-        def setGroupName(self, name: str) -> None:  # noqa: N802
+        def setGroupName(self, name: str) -> None:
             self._name = name
 
-        def getGroupName(self) -> str:  # noqa: N802
+        def getGroupName(self) -> str:
             return self._name
 
-        def setGroupDesc(self, text: str) -> None:  # noqa: N802
+        def setGroupDesc(self, text: str) -> None:
             self._description = text
 
-        def getGroupDesc(self) -> str:  # noqa: N802
+        def getGroupDesc(self) -> str:
             return self._description
 
         def getBackendName(self) -> str:

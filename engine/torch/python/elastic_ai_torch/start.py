@@ -17,6 +17,8 @@ from elastic_ai_torch.native import Native, Unusable, library, torch_minor
 
 #: Set in the environment once the sentence was said, so that each worker of the program does not say it again.
 _SAID = "ELASTIC_AI_TORCH_SAID"
+#: The driver's device of a GPU that is here.
+OWN_GPU = "/dev/nvidia0"
 _client: Client | None = None
 
 
@@ -43,7 +45,7 @@ def folder() -> Path:
 
 def own_gpu() -> bool:
     """Whether this PyTorch could use a GPU of this machine: a wheel with CUDA, and the driver's device."""
-    return hasattr(torch._C, "_cuda_getDeviceCount") and Path("/dev/nvidia0").exists()
+    return hasattr(torch._C, "_cuda_getDeviceCount") and Path(OWN_GPU).exists()
 
 
 def begin(native: Library, minor: str) -> None:
