@@ -151,6 +151,8 @@ TABLE: list[tuple[str, Gives | Raises]] = [
     ("(lambda s: torch.rand(1, device='cuda').item() == (torch.cuda.set_rng_state(s), "
      "torch.rand(1, device='cuda').item())[1])(torch.cuda.get_rng_state())", Gives("True")),
     ("len(torch.cuda.get_rng_state_all())", Gives("2")),
+    ("(lambda inside: inside == torch.rand(1, device='cuda').item())"
+     "(within(torch.random.fork_rng([0]), lambda: torch.rand(1, device='cuda').item()))", Gives("True")),
     ("(torch.cuda.manual_seed(7), torch.cuda.initial_seed())", Gives("(None, 7)")),
     ("len(torch.cuda.default_generators)", Gives("2")),
     ("(torch.cuda.default_generators[0].manual_seed(3).initial_seed(), torch.cuda.initial_seed())", Gives("(3, 3)")),

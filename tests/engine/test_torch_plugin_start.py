@@ -84,12 +84,14 @@ from elastic_ai_torch import start
 torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Dropout(0.5), torch.nn.ReLU()).to(cuda)
 x = torch.ones(8, 4, device=cuda, requires_grad=True)
-out = checkpoint(net, x, use_reentrant=False)
-mask = out.detach() > 0
-before = start.statistics()["waits"]
-out.sum().backward()
-print(start.statistics()["waits"] - before)
-alive = mask.float().sum(0)
+for _ in range(4):  # the shapes of the first ones are learned
+    net.zero_grad()
+    before = start.statistics()["waits"]
+    out = checkpoint(net, x, use_reentrant=False)
+    out.sum().backward()
+    waits = start.statistics()["waits"] - before
+print(waits)
+alive = (out.detach() > 0).float().sum(0)
 print(bool(((net[0].bias.grad - 2 * alive).abs() < 1e-3).all().item()))
 """
 
@@ -223,10 +225,10 @@ from elastic_ai_torch import start
 torch.zeros(1, device="cuda")
 enabled = registry._filter_state.check_enabled
 print([key for key, graph in registry._graphs.items() if key[1] == "CUDA" and enabled(graph[0])])
-print(start._client.library.foreign())
+print([name for name in start._client.library.foreign() if name.startswith("aten::")])
 library = torch.library.Library("aten", "IMPL")
 library.impl("sin", lambda x: x, "CUDA", allow_override=True)
-print(start._client.library.foreign())
+print([name for name in start._client.library.foreign() if name.startswith("aten::")])
 """
     lines = run(program, "remote", one).out.splitlines()
     assert lines[:2] == ["[]", "[]"]
@@ -249,8 +251,9 @@ def test_a_tensor_goes_to_a_spawned_process_as_a_copy(one: Server, tmp_path: Pat
 
 
 def test_a_process_group_of_one_and_ddp(one: Server) -> None:
-    native = run(ALONE.replace("cuda", "cpu").replace("nccl", "gloo").replace("device_ids=[0]", ""), "native", None,
-                 check=False)  # fmt: skip
+    plain = ALONE[: ALONE.index("dist.destroy")].replace("cuda", "cpu").replace("nccl", "gloo")
+    plain = plain.replace("device_ids=[0]", "").replace('dist.get_backend() == "gloo" and ', "")
+    native = run(plain, "native")
     remote = run(ALONE, "remote", one)
     assert native.losses == remote.losses
     assert "not yet on leased GPUs" in remote.out
@@ -265,7 +268,7 @@ def test_packed_recurrent_networks(one: Server) -> None:
 def test_checkpointing_keeps_the_random_state_without_a_wait(one: Server) -> None:
     waits, right = run(CHECKPOINTED, "remote", one).out.split()
     assert right == "True"
-    assert int(waits) <= 6  # shapes are learned; no state is read
+    assert int(waits) == 0
 
 
 def test_torch_compile_says_one_sentence(one: Server) -> None:
@@ -312,7 +315,7 @@ print(start._client is None, torch._C._cuda_getDeviceCount())
     assert len(done.err.splitlines()) == 1
     told = away(tmp_path, program, PLUGIN=str(built() / "python"), ELASTIC_AI_TORCH_ONLY_LEASED="1")
     assert told.out.split() == ["False", "1"]
-    assert not told.err
+    assert "a GPU of its own" not in told.err
 
 
 def test_the_plug_in_is_read_by_every_python_that_torch_has() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from elastic_ai_torch import streams
+from elastic_ai_torch import overrides, streams
 from elastic_ai_torch.client import Client
 from elastic_ai_torch.devices import Devices, _CudaDeviceProperties
 from elastic_ai_torch.memory import Memory
@@ -48,6 +48,11 @@ def _named(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 def _device_names(client: Client, devices: Devices) -> dict[str, Callable[..., Any]]:
     library = client.library
 
+    def initialise() -> None:
+        if not client.initialised():
+            client.initialise()
+            overrides.check(library)
+
     def exchange(device: int) -> int:
         before = library.device()
         if device >= 0:
@@ -69,7 +74,7 @@ def _device_names(client: Client, devices: Devices) -> dict[str, Callable[..., A
         return int(major) << 32 | int(minor) << 16 | int(patch)
 
     return {
-        "_cuda_init": lambda: client.initialise(),
+        "_cuda_init": initialise,
         "_cuda_getDeviceCount": lambda: client.count(),
         "_cuda_isInBadFork": lambda: library.in_bad_fork(),
         "_cuda_hasPrimaryContext": lambda device: client.initialised(),

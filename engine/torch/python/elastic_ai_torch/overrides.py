@@ -7,10 +7,7 @@ addresses that are only numbers here.
 from __future__ import annotations
 
 import importlib.util
-import sys
 import warnings
-
-import torch
 
 from elastic_ai_torch.client import Library
 
@@ -26,15 +23,10 @@ def deregister() -> None:
 
 def check(library: Library) -> None:
     """At the first use of CUDA: an operator whose CUDA kernel is another's is told by name."""
-    foreign = library.foreign()
+    foreign = [name.partition(" ")[0].rstrip(".") for name in library.foreign() if name.startswith("aten::")]
     if foreign:
         warnings.warn(
             f"{len(foreign)} operators have CUDA kernels of another library, which cannot run on a leased GPU: "
             f"{', '.join(foreign[:5])}{' ...' if len(foreign) > 5 else ''}",
             stacklevel=2,
         )
-
-
-def loaded() -> bool:
-    """Whether torch._native is there already."""
-    return "torch._native" in sys.modules and hasattr(torch, "_native")

@@ -6,7 +6,9 @@ torch.utils.checkpoint takes one for each block, fork_rng one for each use. What
 
 from __future__ import annotations
 
+import contextlib
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -66,3 +68,30 @@ def install(client: Client) -> None:
             state.use(device)
 
     theirs.get_device_states, theirs.set_device_states = get_device_states, set_device_states
+    _fork_rng(client)
+
+
+def _fork_rng(client: Client) -> None:
+    """torch.random.fork_rng: the devices' states stay on the server, the processor's is torch's own to keep."""
+    own = torch.random.fork_rng
+
+    @contextlib.contextmanager
+    def fork_rng(devices: Any = None, enabled: bool = True, **named: Any) -> Iterator[None]:
+        if devices is None and client.count() == 1:
+            devices = [0]
+        if not enabled or devices is None or named.get("device_type", "cuda") != "cuda":
+            with own(devices, enabled, **named):
+                yield
+            return
+        torch.cuda._lazy_init()
+        numbers = [torch.cuda._utils._get_device_index(device, optional=True) for device in devices]
+        kept = [(number, KeptState(client.library, number)) for number in numbers]
+        with own([], enabled, **named):
+            try:
+                yield
+            finally:
+                for number, state in kept:
+                    state.use(number)
+
+    fork_rng.__doc__ = own.__doc__
+    torch.random.fork_rng = fork_rng
