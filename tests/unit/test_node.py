@@ -367,6 +367,21 @@ def test_another_engine_than_the_site_has_is_refused_while_leases_run(tmp_path, 
         checks.engine_stays(way.inventory, way.head)
 
 
+def test_so_is_another_engine_beside_the_first(tmp_path, monkeypatch):
+    way = Way(tmp_path, monkeypatch)
+    monkeypatch.setattr(checks, "declared", lambda _inventory, _node, name: "ab" * 32 if "torch" in name else None)
+
+    def answered(words, timeout_s=0.0):
+        there = words == ["cat", "/opt/elastic-ai/engine/beside/torch/current/.sha256"]
+        return subprocess.CompletedProcess(words, 0 if there else 1, b"cd" * 32 if there else b"", b"")
+
+    run = way.head.run
+    monkeypatch.setattr(way.head, "run", lambda words, t=0.0: answered(words) if words[0] == "cat" else run(words, t))
+    way.head.jobs = [answer(slurm_job(41))]
+    with pytest.raises(UsageFault, match=r"remoting_engine_torch_sha256 is abab.*would end 1 lease\."):
+        checks.engine_stays(way.inventory, way.head)
+
+
 @NEEDS_SSH
 def test_the_addendum_is_signed_with_its_run(tmp_path):
     before = make_run(tmp_path / "before")

@@ -12,7 +12,7 @@ from toolkit.inventory import declared
 from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.node.drain import read_drain
-from toolkit.node.head import Head
+from toolkit.node.head import ENGINE_MARKS, Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
 from validation.base.counting import number_of
 from validation.model import Node, Topology
@@ -97,17 +97,17 @@ def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode],
 def engine_stays(inventory: Path, head: Head) -> None:
     """UsageFault where the inventory names another engine than the site has, and leases run: all others would get it
     as they learn of a node, and programs whose engine is exchanged lose their leases."""
-    wanted = declared(inventory, head.node.name, "remoting_engine_sha256")
-    there = head.engine()
-    if not isinstance(wanted, str) or not _SHA256.fullmatch(wanted) or not there or wanted.lower() == there:
-        return
-    if leases := head.leases():
-        where = locate(inventory, None, ("remoting_engine_sha256",)) or str(inventory)
-        raise UsageFault(
-            f"{where}: remoting_engine_sha256 is {wanted[:12]}…, and the site has the engine {there[:12]}…; to "
-            f"exchange it would end {leases} lease{'' if leases == 1 else 's'}. Run toolkit deploy when no lease "
-            "runs, or name the engine that is there"
-        )
+    for variable in ENGINE_MARKS:
+        wanted, there = declared(inventory, head.node.name, variable), head.engine(variable)
+        if not isinstance(wanted, str) or not _SHA256.fullmatch(wanted) or not there or wanted.lower() == there:
+            continue
+        if leases := head.leases():
+            where = locate(inventory, None, (variable,)) or str(inventory)
+            raise UsageFault(
+                f"{where}: {variable} is {wanted[:12]}…, and the site has the engine {there[:12]}…; to "
+                f"exchange it would end {leases} lease{'' if leases == 1 else 's'}. Run toolkit deploy when no lease "
+                "runs, or name the engine that is there"
+            )
 
 
 def short(name: str) -> str:

@@ -14,8 +14,12 @@ from validation.base import bounded, noise
 from validation.model import Node, SshTarget, Topology
 
 TIMEOUT_S = 90.0
-ENGINE_MARK = "/opt/elastic-ai/engine/current/.sha256"
-"""Where an installed engine says which archive it came from (plugins/modules/engine_artefact.py)."""
+ENGINE_MARKS = {
+    "remoting_engine_sha256": "/opt/elastic-ai/engine/current/.sha256",
+    "remoting_engine_torch_sha256": "/opt/elastic-ai/engine/beside/torch/current/.sha256",
+}
+"""Where an installed engine says which archive it came from (plugins/modules/engine_artefact.py), by the inventory's
+variable."""
 _PLAIN = ("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
 
 
@@ -87,9 +91,10 @@ class Head:
         jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
         return len({job.lease for job in jobs if is_lease(job) and not job.ended and job.state != "PENDING"})
 
-    def engine(self) -> str:
-        """SHA-256 of the archive of which the site has its remoting engine; "" where the head has none."""
-        done = self.run(["cat", ENGINE_MARK])
+    def engine(self, variable: str) -> str:
+        """SHA-256 of the archive of which the site has the remoting engine of that variable; "" where the head has
+        none."""
+        done = self.run(["cat", ENGINE_MARKS[variable]])
         return done.stdout.decode("ascii", "replace").strip().lower() if done.returncode == 0 else ""
 
     def drain(self, name: str, reason: DrainReason) -> None:

@@ -25,7 +25,7 @@ def test_commands_of_leases_are_there(host: Host, site: Site) -> None:
 def test_the_pool_answers(host: Host, site: Site) -> None:
     """What users would see of it, where the site has an engine."""
     site.only_with("remoting_client")
-    if not site.get("remoting_engine_artifact"):
+    if not site.get("remoting_engine_artifact") and not site.get("remoting_engine_torch_artifact"):
         not_applicable("the inventory names no remoting engine (remoting_engine_artifact)")
     said = host.run("toolkit gpus")
     assert said.rc == 0, f"toolkit gpus: {said.stderr.strip() or said.stdout.strip()}"
