@@ -184,7 +184,7 @@ int eat_rng_drop(int number, uint32_t state) {
 
 int eat_event_record(int number, uint32_t* event) {
   return guarded([&] {
-    RemoteEvent made{*event ? *event : new_event_number(), &device(number), {}};
+    RemoteEvent made{*event ? *event : new_event_number(), &device(number), {}, 0};
     record_event(made);
     *event = made.number;
     std::lock_guard<std::mutex> lock(events_mutex);

@@ -15,6 +15,13 @@ thread_local size_t borrowed = 0;
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ", other, "!");
 }
 
+bool overlaps_itself(const at::Tensor& tensor) {
+  for (int64_t i = 0; i < tensor.dim(); i++) {
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 BorrowedEncoder::BorrowedEncoder() {
@@ -80,6 +87,9 @@ void Encoder::tensor(const at::Tensor& tensor) {
   kinds += static_cast<char>(dtype);
   kinds += static_cast<char>(dimensions);
   kinds += static_cast<char>(bits);
+  // Which arguments share memory, and a written one that overlaps itself: kernels check that, and meta kernels do not.
+  kinds += static_cast<char>(slot);
+  if (argument_->written) kinds += static_cast<char>(overlaps_itself(tensor));
 }
 
 void Encoder::scalar(const c10::IValue& value, bool later) {

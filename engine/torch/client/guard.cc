@@ -37,7 +37,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream(given.device(), before);
   }
   bool queryStream(const c10::Stream& stream) const override {
-    RemoteEvent event{new_event_number(), &device(stream.device_index()), {}};
+    RemoteEvent event{new_event_number(), &device(stream.device_index()), {}, 0};
     record_event(event);
     bool done = query_event(event);
     drop_event(event);
@@ -50,7 +50,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     Device& where = device(stream.device_index());
     auto* one = static_cast<RemoteEvent*>(*event);
-    if (!one) *event = one = new RemoteEvent{new_event_number(), &where, {}};
+    if (!one) *event = one = new RemoteEvent{new_event_number(), &where, {}, 0};
     one->device = &where;
     record_event(*one);
   }
@@ -88,6 +88,7 @@ uint32_t new_event_number() { return next_event++; }
 
 void record_event(RemoteEvent& event) {
   event.ticket.reset();
+  event.after = event.device->connection().asked_tag();
   Writer message;
   size_t began = message.begin(ToServer::EVENT);
   message.put(event.number);
@@ -108,6 +109,7 @@ static void ask_event(RemoteEvent& event) {
 }
 
 bool query_event(RemoteEvent& event) {
+  if (event.device->connection().answered_tag() > event.after) return true;
   ask_event(event);
   return event.device->connection().is_done(*event.ticket);
 }

@@ -14,6 +14,7 @@ struct RemoteEvent {
   uint32_t number = 0;
   Device* device = nullptr;
   std::shared_ptr<Ticket> ticket;
+  uint32_t after = 0;  // the connection's newest question when it was recorded: an answer to a later one says that it is reached
 };
 
 void record_event(RemoteEvent& event);

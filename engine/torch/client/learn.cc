@@ -18,7 +18,7 @@ using c10::IValue;
 constexpr int TRUSTED = 2;                  // agreements of meta kernel and server, for one kind of arguments
 constexpr int NEVER = -1;                   // they disagreed once: this operator's results are always the server's to tell
 constexpr size_t MOST_KINDS = 1 << 16;      // remembered
-constexpr uint16_t MOST_RESULTS = 4096;     // of one question
+constexpr uint16_t MOST_RESULTS = 4096;     // of one question whose operator returns lists
 
 // How often meta kernel and server agreed, by kind of arguments (dtypes, dimensions, flags, not sizes): with two agreements the
 // meta kernel is believed to check arguments and to give sizes as the real one does.
@@ -95,12 +95,18 @@ void tell(const OperatorInfo& info, Encoder& encoded, Results results) {
   device.connection().send(device.there, message.bytes);
 }
 
+// These fill an `out=` of the right count as it is, whatever its shape; their meta kernels do not know that.
+bool keeps_shape(const std::string& name) {
+  return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" || name == "aten::logspace";
+}
+
 // `out=` tensors get the size that the meta kernel gave them; true when one changed.
 bool resize_outs(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
   bool changed = false;
   for (size_t i = 0; i < info.arguments.size(); i++) {
     if (!info.arguments[i].out) continue;
     auto one = [&](const at::Tensor& tensor, const at::Tensor& meta) {
+      if (keeps_shape(info.name) && tensor.numel() == meta.numel()) return;
       if (!is_remote(tensor) || !meta.defined() || tensor.sizes() == meta.sizes()) return;
       set_geometry(tensor, meta.sizes(), meta.strides(), static_cast<int64_t>(meta.storage().nbytes()));
       changed = true;
@@ -182,6 +188,13 @@ bool read_written(Reader& in, const OperatorInfo& info, const IValue* arguments)
   return changed;
 }
 
+uint16_t most_results(const OperatorInfo& info) {
+  for (const ReturnInfo& result : info.returns) {
+    if (result.kind == ReturnInfo::TENSORS && result.alias < 0) return MOST_RESULTS;
+  }
+  return static_cast<uint16_t>(info.returns.size());
+}
+
 }  // namespace
 
 void put_changed_flags(Server& server, Writer& message) {
@@ -209,8 +222,9 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
     message.put(static_cast<uint16_t>(encoded.slots.size()));
     message.put(encoded.slots.data(), encoded.slots.size() * sizeof(uint32_t));
     message.text(encoded.payload);
-    message.put(next_storage(MOST_RESULTS));
-    message.put(MOST_RESULTS);
+    uint16_t most = most_results(info);
+    message.put(next_storage(most));
+    message.put(most);
     message.end(began);
     device.connection().send(device.there, message.bytes);
   }

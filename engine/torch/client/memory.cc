@@ -191,7 +191,12 @@ void need_room(Device& device, int64_t bytes) {
   int64_t total = device.total_bytes, used = device.memory.allocated;
   if (!total || used + bytes <= total) return;
   device.memory.refused++;
-  auto gib = [](int64_t count) { return c10::str(static_cast<double>(count / 10737418) / 100, " GiB"); };
+  auto gib = [](int64_t count) {
+    char text[40];
+    bool small = count < (int64_t(1) << 30);
+    snprintf(text, sizeof text, "%.2f %s", static_cast<double>(count) / (small ? 1048576.0 : 1073741824.0), small ? "MiB" : "GiB");
+    return std::string(text);
+  };
   std::string text = c10::str("CUDA out of memory. Tried to allocate ", gib(bytes), ". GPU ", device.number, " has a total capacity of ",
                               gib(total), " (the lease's part) of which ", gib(total - used), " is free.");
   throw c10::OutOfMemoryError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text);

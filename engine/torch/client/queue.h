@@ -89,6 +89,9 @@ class Connection {
   void wait(Ticket& ticket);
   // Whether it is answered; reads what is there.
   bool is_done(Ticket& ticket);
+  // The newest question so far, and the newest that was answered: the server answers in order, so all before that is done.
+  uint32_t asked_tag() const { return next_tag_ - 1; }
+  uint32_t answered_tag() const { return answered_tag_; }
 
   // Warnings of operators that came with answers, and the error of the first background question that failed; each once.
   std::vector<ToldWarning> take_warnings();
@@ -147,7 +150,7 @@ class Connection {
   std::vector<ToldWarning> warnings_;
   std::vector<ToldError> errors_;
   std::atomic<bool> news_{false};
-  std::atomic<uint32_t> next_tag_{1};
+  std::atomic<uint32_t> next_tag_{1}, answered_tag_{0};
 
   std::vector<char> buffer_;  // of the reader
   size_t have_ = 0, at_ = 0;

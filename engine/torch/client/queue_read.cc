@@ -151,6 +151,7 @@ void Connection::handle_answer(Reader& in) {
   ticket.errors = std::move(errors);
   ticket.body = std::move(body);
   ticket.done = true;
+  if (tag > answered_tag_) answered_tag_ = tag;
   ticket.keep.reset();
   if (ticket.background) in_background_--;
   tickets_.erase(found);

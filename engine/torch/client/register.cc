@@ -8,11 +8,13 @@
 #include <set>
 #include <vector>
 
+#include "attention.h"
 #include "call.h"
 #include "copies.h"
 #include "guard.h"
 #include "hooks.h"
 #include "memory.h"
+#include "recurrent.h"
 #include "views.h"
 
 namespace eat {
@@ -28,17 +30,47 @@ const std::set<std::string>& own() {
   static const std::set<std::string> names{
       "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex", "resize_",
       "set_.source_Storage_storage_offset", "set_.source_Tensor", "set_.source_Storage", "set_", "is_set_to", "copy_", "_copy_from",
-      "_local_scalar_dense", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_efficientzerotensor",
-      "_nested_tensor_from_mask", "to_sparse", "_to_copy", "_to_sparse"};
+      "_local_scalar_dense", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_efficientzerotensor", "_to_copy"};
   return names;
 }
 
-// Composites that stay whole, for the server to choose how: without this they would be taken apart here.
-bool whole(const std::string& name) {
-  static const std::set<std::string> names{"convolution", "convolution_backward", "convolution_overrideable", "native_layer_norm",
-                                           "native_group_norm", "native_layer_norm_backward", "native_group_norm_backward"};
-  return names.count(name) > 0 || name.rfind("_foreach_", 0) == 0;
+// Composites that stay whole, for the server to choose how: without this they would be taken apart here, some of them into tables
+// of kernels that only a library with CUDA fills (mode), others into several messages (zeros, clone).
+bool whole(const std::string& full) {
+  static const std::set<std::string> names{
+      "mode.values", "convolution", "convolution_backward", "convolution_overrideable", "native_layer_norm", "native_group_norm",
+      "native_layer_norm_backward", "native_group_norm_backward", "clone", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like",
+      "arange", "arange.start", "arange.start_step", "linspace", "eye", "eye.m", "embedding", "stack", "repeat", "constant_pad_nd",
+      "binary_cross_entropy_with_logits", "masked_fill.Scalar", "masked_fill.Tensor", "logsumexp", "count_nonzero", "slice_backward",
+      "select_backward"};
+  return names.count(full) > 0 || full.rfind("_foreach_", 0) == 0;
 }
+
+// Tensors of a kind that is not carried are refused where they would be made.
+const char* refused_kind(const std::string& plain) {
+  for (const char* begin : {"to_sparse", "_to_sparse"}) {
+    if (plain.rfind(begin, 0) == 0) return "sparse tensors";
+  }
+  for (const char* begin : {"quantize_per_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}) {
+    if (plain.rfind(begin, 0) == 0) return "quantised tensors";
+  }
+  for (const char* begin : {"_nested_tensor_from", "_nested_from_padded"}) {
+    if (plain.rfind(begin, 0) == 0) return "nested tensors";
+  }
+  return plain == "to_mkldnn" ? "tensors of oneDNN" : nullptr;
+}
+
+class Refusal final : public c10::OperatorKernel {
+ public:
+  explicit Refusal(const char* kind) : kind_(kind) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, std::vector<c10::IValue>*) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "not on a leased GPU: ", kind_, " (", op.schema().name().substr(6),
+                                "); keep this tensor on the CPU or make it dense, or run the program beside the GPU (toolkit run --where server)");
+  }
+
+ private:
+  const char* kind_;
+};
 
 bool is_view(const c10::FunctionSchema& schema) {
   for (const c10::Argument& result : schema.returns()) {
@@ -46,6 +78,19 @@ bool is_view(const c10::FunctionSchema& schema) {
   }
   return false;
 }
+
+// Whether a library of the GPU (cuDNN, MIOpen) computes this CTC loss: one that a processor does not have.
+class LibraryQuestion final : public c10::OperatorKernel {
+ public:
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, std::vector<c10::IValue>* stack) {
+    size_t base = stack->size() - op.schema().arguments().size();
+    if (!device((*stack)[base].toTensor().device().index()).processor) return call_remote(op, stack);
+    stack->resize(base);
+    stack->push_back(false);
+  }
+};
+
+bool is_library_question(const std::string& plain) { return plain == "_use_cudnn_ctc_loss" || plain == "_use_miopen_ctc_loss"; }
 
 bool is_pinned_tensor(const at::Tensor&, std::optional<at::Device>) { return false; }
 void record_stream(at::Tensor&, c10::Stream) {}
@@ -74,7 +119,16 @@ void register_operators() {
     std::string plain = name.name.substr(6), full = plain + (name.overload_name.empty() ? "" : "." + name.overload_name);
     auto op = dispatcher.findSchema(name);
     if (!op || own().count(full) || own().count(plain) || is_view(op->schema())) continue;
-    if (!op->hasKernelForDispatchKey(DispatchKey::CPU) && !op->hasKernelForDispatchKey(DispatchKey::CUDA) && !whole(plain)) continue;
+    if (is_library_question(plain)) {
+      aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LibraryQuestion>()));
+      continue;
+    }
+    bool kernel = op->hasKernelForDispatchKey(DispatchKey::CPU) || op->hasKernelForDispatchKey(DispatchKey::CUDA);
+    if (const char* kind = refused_kind(plain); kind && kernel) {
+      aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
+      continue;
+    }
+    if (!kernel && !whole(full)) continue;
     aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RemoteKernel>(*op)));
     count++;
   }
@@ -91,6 +145,8 @@ void register_all() {
   register_hooks();
   register_allocator();
   register_operators();
+  register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }
@@ -99,6 +155,7 @@ std::string foreign() {
   std::string lines;
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;  // c10d and fsdp have kernels of their own for CUDA, in Python or above ours
     auto op = dispatcher.findSchema(name);
     if (!op || !op->hasKernelForDispatchKey(DispatchKey::CUDA)) continue;
     // The newest kernel is the first of the list, with the file that registered it.

@@ -8,6 +8,7 @@
 
 #include "memory.h"
 #include "python.h"
+#include "rules.h"
 
 namespace eat {
 
@@ -80,6 +81,12 @@ Belief believe(const at::Tensor& tensor) {
 
 Prediction predict(const c10::OperatorHandle& op, const OperatorInfo& info, const IValue* arguments) {
   Prediction made;
+  if (auto ruled = by_rule(info, arguments)) {
+    counters.rules++;
+    made.known = true;
+    made.results = std::move(*ruled);
+    return made;
+  }
   std::vector<IValue> stack;
   for (size_t i = 0; i < info.arguments.size(); i++) stack.push_back(to_meta(arguments[i], info.arguments[i].list));
   made.written = stack;

@@ -1,0 +1,90 @@
+// Attention: see attention.h. torch's own function asks a table of the device which kernel is best, and calls that kernel, whose
+// backward is its own. On a GPU the table's answer comes from the server; where the server computes on processors, the choice is
+// that of processors, so that results have the bits of a native run there.
+#include "attention.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "call.h"
+#include "encode.h"
+
+namespace eat {
+
+namespace {
+
+using at::Tensor;
+using Mask = std::optional<Tensor>;
+using Scale = std::optional<double>;
+
+constexpr size_t MOST_CHOICES = 4096;  // remembered
+
+// torch's convert_boolean_attn_mask
+Mask added_mask(const Mask& mask, at::ScalarType dtype) {
+  if (!mask || !mask->defined() || mask->scalar_type() != at::kBool) return mask;
+  Tensor made = at::zeros_like(*mask, mask->options().dtype(dtype));
+  made.masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
+  return made;
+}
+
+// A tensor of the same geometry on the CPU, whose memory nobody touches.
+Tensor same_on_cpu(const Tensor& tensor) { return at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()); }
+
+// The server's choice for these tensors, asked once for each geometry and setting.
+int64_t server_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,
+                      bool grouped) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::_fused_sdp_choice", "");
+  static const OperatorInfo info(op, 0);
+  static std::mutex mutex;
+  static std::unordered_map<std::string, int64_t> choices;
+  std::vector<c10::IValue> stack{query, key, value, mask, dropout, causal, scale, grouped};
+  BorrowedEncoder encoded;
+  encoded->encode(info, stack.data());
+  Flags flags = read_flags();
+  std::string wanted = encoded->key + encoded->payload;
+  wanted.append(reinterpret_cast<const char*>(flags.data()), sizeof flags);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (auto found = choices.find(wanted); found != choices.end()) return found->second;
+  }
+  call_remote(op, &stack);
+  int64_t choice = stack.back().toInt();
+  std::lock_guard<std::mutex> lock(mutex);
+  if (choices.size() >= MOST_CHOICES) choices.clear();
+  return choices[wanted] = choice;
+}
+
+Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,
+                 bool grouped) {
+  if (!is_remote(query) || !device(query.device().index()).processor) {
+    return at::native::scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale, grouped);
+  }
+  std::optional<Tensor> here = mask && mask->defined() ? std::optional<Tensor>(same_on_cpu(*mask)) : std::nullopt;
+  int64_t choice = at::_fused_sdp_choice(same_on_cpu(query), same_on_cpu(key), same_on_cpu(value), here, dropout, causal, scale, grouped);
+  Mask added = added_mask(mask, query.scalar_type());
+  if (choice == static_cast<int64_t>(at::SDPBackend::flash_attention)) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, added, scale));
+  }
+  return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value, added, dropout, causal, std::nullopt, scale, grouped));
+}
+
+}  // namespace
+
+void register_attention(torch::Library& autograd, torch::Library& plain) {
+  at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&server_choice);
+  autograd.impl("scaled_dot_product_attention", &attention);
+  plain.impl("scaled_dot_product_attention", &attention);
+}
+
+}  // namespace eat
