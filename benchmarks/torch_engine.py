@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
@@ -98,8 +99,8 @@ def turn(options: argparse.Namespace, ways: dict[str, dict[str, str]], order: li
     return found
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
-    """The whole document."""
+def measured(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The document after each round."""
     torch_engine.built()
     delays = [float(word) for word in options.delays.split(",")]
     with ExitStack() as stack:
@@ -111,23 +112,29 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
             # each way takes half of it
             port = stack.enter_context(relay(server.port, delay_ms=delay / 2)) if delay else server.port
             ways[f"{delay:g}"] = server.environment(ELASTIC_AI_TORCH_SERVERS=f"127.0.0.1:{port}")
-        turns = []
+        turns: list[dict[str, Any]] = []
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
             turns.append(turn(options, ways, list(ways)[:: -1 if number % 2 else 1]))
-    return {
+            yield document_of(turns, delays, options.steps)
+
+
+def document_of(turns: list[dict[str, Any]], delays: list[float], steps: int) -> dict[str, Any]:
+    tree = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    document = {
         "machine": {
             "processor": processor(), "cores": os.cpu_count(), "system": platform.platform(),
             "python": platform.python_version(), "torch": turns[0]["calls"]["native"]["torch"],
         },
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "release": release(),
-        "tree": subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip(),
+        "tree": tree.stdout.strip(),
         "emulated": True,
         "delays_ms": delays,
-        "steps": options.steps,
+        "steps": steps,
         "rounds": turns,
     }  # fmt: skip
+    return {**document, "model": model(document)}
 
 
 def processor() -> str:
@@ -137,7 +144,7 @@ def processor() -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, help="write the document here")
+    parser.add_argument("--out", type=Path, default=Path("torch_engine.json"), help="write the document here")
     parser.add_argument("--table", type=Path, metavar="DOCUMENT", help="print the tables of a document")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=15)
@@ -147,13 +154,11 @@ def main() -> int:
         print(tables(json.loads(options.table.read_text())))
         return 0
     try:
-        document = measured(options)
+        for document in measured(options):  # each round is kept, however the next one ends
+            options.out.write_text(json.dumps(document, indent=1) + "\n")
     except (BenchmarkError, OSError, AssertionError) as fault:
         print(f"no figure: {fault}", file=sys.stderr)
         return 1
-    document["model"] = model(document)
-    if options.out:
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
     print(tables(document))
     return 0
 

@@ -79,9 +79,13 @@ def main() -> None:
     model = GPT(options.width, 4, options.layers, options.length).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.steps)
+    draw = torch.Generator().manual_seed(
+        options.seed
+    )  # of the text's places; dropout draws on the device, from its own
+    torch.manual_seed(options.seed)
 
     for step in range(1, options.steps + 1):
-        begins = torch.randint(0, len(text) - options.length - 1, (options.batch,))
+        begins = torch.randint(0, len(text) - options.length - 1, (options.batch,), generator=draw)
         rows = torch.stack([text[i : i + options.length + 1] for i in begins]).to(device)
         optimizer.zero_grad(set_to_none=True)
         guess = model(rows[:, :-1])

@@ -62,6 +62,7 @@ const char *nvmlErrorString(int error) {
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
     case FUNCTION_NOT_FOUND: return "Function Not Found";
     case GPU_IS_LOST: return "GPU is lost";
+    case NO_DATA: return "No data";
     case ARGUMENT_VERSION_MISMATCH: return "Argument Version Mismatch";
     default: return "Unknown Error";
     }
@@ -166,11 +167,12 @@ DEVICE(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t device, int *major, int
 DEVICE(nvmlDeviceIsMigDeviceHandle, (nvmlDevice_t device, unsigned *to),
        if (!to) return INVALID_ARGUMENT; *to = 0; return OK;)
 
-/* The lease's part is all that there is. What is in use of it is not known without its server's word. */
+/* The lease's part is all that there is. What is in use of it is not known without its server's word: NO_DATA, for by
+ * NOT_SUPPORTED nvitop takes it for a GPU that shares the host's memory, and shows that of this machine. */
 DEVICE(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *to),
        if (!to) return INVALID_ARGUMENT;
        int64_t used = lease_use(i).used_bytes, all = devices[i].part_bytes;
-       if (used == UNTOLD) return NOT_SUPPORTED;
+       if (used == UNTOLD) return NO_DATA;
        if (used > all) used = all;
        *to = (nvmlMemory_t){(unsigned long long)all, (unsigned long long)(all - used), (unsigned long long)used};
        return OK;)

@@ -151,6 +151,19 @@ static int choose(const char *chosen, struct shown *gpus, int count) {
     return number;
 }
 
+/* What the servers say of the GPUs' use comes some tenths of a second after the start of the lease's program. */
+static void await_use(void) {
+    const char *path = getenv("ELASTIC_AI_GPUS_USE"), *end = path ? strrchr(path, '/') : NULL;
+    char folder[4096];
+    struct stat about;
+    if (!end) return;
+    snprintf(folder, sizeof folder, "%.*s", (int)(end - path), path);
+    for (int i = 0; i < 20 && stat(path, &about); i++) {
+        if (stat(folder, &about) || time(NULL) - about.st_mtime > 2) return;
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+    }
+}
+
 static int show(const struct asked *asked) {
     static struct shown gpus[MAX_SHOWN];
     int all = gpus_all(gpus), count = all;
@@ -182,6 +195,7 @@ int main(int argc, char **argv) {
     }
     int code = read_options(argv, &asked);
     if (code >= 0) return code;
+    await_use();
     for (;;) {
         code = show(&asked);
         if (fflush(stdout)) return 1; /* nobody reads it any more */

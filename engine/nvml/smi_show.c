@@ -36,7 +36,7 @@ void whose(const struct shown *gpus, int count, char *to, size_t size) {
     servers(gpus, count, names, sizeof names);
     if (count && gpus[0].lease.lease[0]) snprintf(lease, sizeof lease, " %s", gpus[0].lease.lease);
     bool emulated = count && gpus[0].lease.device.emulated;
-    snprintf(to, size, "LEASED%s, over the network%s%s: Elastic AI lease%s, no GPU of this machine",
+    snprintf(to, size, "LEASED%s, over the network%s%s: Elastic AI lease%s, no GPU is in this machine",
              emulated ? ", EMULATED" : "", names[0] ? " from " : "", names, lease);
 }
 
@@ -139,7 +139,12 @@ void show_table(const struct shown *gpus, int count) {
     whose(gpus, count, words, sizeof words);
     printf("%s\n+" WIDE "+\n", date);
     printf("| NVIDIA-SMI %-19.19s Driver Version: %-19.19s CUDA Version: %-4.4s |\n", driver, driver, cuda);
-    for (size_t at = 0; at < strlen(words); at += 85) printf("| %-85.85s |\n", words + at);
+    for (const char *at = words; *at;) { /* lines end between words */
+        size_t length = strlen(at) > 85 ? 85 : strlen(at);
+        while (at[length] && length > 1 && at[length] != ' ') length--;
+        printf("| %-85.*s |\n", (int)length, at);
+        at += length + strspn(at + length, " ");
+    }
     puts("|" RULE "+");
     printf("| GPU  Name                 Persistence-M | %-20s | Volatile Uncorr. ECC |\n", count && gpus[0].leased ? "Server:GPU" : "Bus-Id");
     puts("| Fan  Temp   Perf          Pwr:Usage/Cap |         Memory-Usage | GPU-Util  Compute M. |");

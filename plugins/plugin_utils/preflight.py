@@ -282,13 +282,17 @@ def engine_reasons(observed: Json, wanted: Json) -> Iterator[str]:
 
     A server's driver is the one that the site installs; of a driver that the inventory does not name nothing is known.
     """
-    engine = wanted.get("engine") or {}
-    name = f"the remoting engine {engine.get('engine')} {engine.get('release')} (remoting_engine_artifact)"
+    for key, variable in (("engine", "remoting_engine_artifact"), ("engine_torch", "remoting_engine_torch_artifact")):
+        yield from _engine_reasons(observed, wanted, wanted.get(key) or {}, variable)
+
+
+def _engine_reasons(observed: Json, wanted: Json, engine: Json, variable: str) -> Iterator[str]:
+    name = f"the remoting engine {engine.get('engine')} {engine.get('release')} ({variable})"
     if engine.get("machine") not in (None, observed["architecture"]):
         yield f"{name} is for {engine['machine']}, and the node is {observed['architecture']}"
         return
     parts = [engine.get(part) or {} for part in (("server", "client") if wanted["gpu_server"] else ("client",))]
-    needed = max((str(part.get("glibc") or "") for part in parts), key=numbers, default="")
+    needed = max((str(part.get("glibc") or engine.get("glibc") or "") for part in parts), key=numbers, default="")
     has = str(observed.get("glibc") or "")
     if needed and has and numbers(has) < numbers(needed):
         yield (f"{name} needs glibc {needed}, and the node has {has}: take a release that is built for an older system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -44,7 +45,10 @@ def test_the_table_of_a_lease() -> None:
     assert (code, errors) == (0, "")
     lines = text.splitlines()
     assert {len(line) for line in lines[1:] if line} == {89}, "all lines are of one width"
-    assert "| LEASED, over the network from gpu1, gpu2: Elastic AI lease 42, no GPU of this machine" in text
+    assert (
+        "| LEASED, over the network from gpu1, gpu2: Elastic AI lease 42, no GPU is in this      |\n| machine   "
+        in text
+    )
     assert re.search(r"Driver Version: 570\.9\.1 +CUDA Version: 12\.8 ", text)
     assert re.search(r"\|   0  NVIDIA H100 80GB HBM3 +N/A  \| gpu1:3 +\| +N/A \|", text)
     assert re.search(r"N/A / N/A  \| +N/A / 40000MiB \| +N/A +N/A \|", text)
@@ -75,6 +79,19 @@ def test_the_log_of_a_lab(tmp_path: Path) -> None:
 
 def test_emulated_gpus_of_a_lease_are_said_to_be_so() -> None:
     assert "| LEASED, EMULATED, over the network from gpu1: " in smi(told=environment([{**HALF, "emulated": True}]))[1]
+
+
+def test_what_the_servers_say_soon_is_waited_for(tmp_path: Path) -> None:
+    """The first thing that anybody types: the program is there before their first word."""
+    query = ["--query-gpu=memory.used", "--format=csv,noheader"]
+    told = environment([HALF], ELASTIC_AI_GPUS_USE=str(tmp_path / "use"))
+    process = subprocess.Popen([built() / "client/bin/nvidia-smi", *query], env=told, stdout=subprocess.PIPE, text=True)
+    (tmp_path / "new").write_text(f"{7 * MIB} -1 -1\n")
+    (tmp_path / "new").rename(tmp_path / "use")
+    assert process.communicate()[0] == "7 MiB\n"
+    (tmp_path / "use").unlink()
+    os.utime(tmp_path, (1, 1))
+    assert smi(*query, told=told)[1] == "[N/A]\n", "nobody says anything, and it goes on"
 
 
 QUERY = "--query-gpu=index,name,uuid,memory.total,memory.used,utilization.gpu,power.draw,compute_cap,driver_version"

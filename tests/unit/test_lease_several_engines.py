@@ -178,13 +178,18 @@ def test_the_torch_server_runs_in_the_python_that_its_role_names(tmp_path: Path)
     command = torch.command(begin(current, limit=128))
     words = list(command.argv)
     assert words[:3] == ["/bin/sh", "-I", f"{current}/bin/elastic-ai-torchserver"]
-    for option, value in (("--device", "cpu"), ("--allow", "10.0.0.2"), ("--memory-limit", str(128 << 20))):
+    for option, value in (
+        ("--device", "cpu"),
+        ("--devices", "2"),
+        ("--allow", "10.0.0.2"),
+        ("--memory-limit", str(128 << 20)),
+    ):
         assert words[words.index(option) + 1] == value
     assert command.environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert command.tells_port
     words = list(torch.command(begin(current, emulated=False)).argv)
     assert words[words.index("--device") + 1] == "cuda"
-    assert "--memory-limit" not in words
+    assert not {"--memory-limit", "--devices"} & set(words)
     (tmp_path / "server.json").write_text('{"python": "relative"}')
     with pytest.raises(LeaseError, match=r"server\.json: python is 'relative'"):
         torch.command(begin(current))
@@ -196,10 +201,11 @@ def test_the_torch_client_is_told_servers_tokens_and_where_the_plug_in_is(
     servers = [Server("10.0.0.1", 21000, "a" * 20, 1), Server("10.0.0.3", 21010, "b" * 20, 2)]
     monkeypatch.setenv("PYTHONPATH", "/mine")
     told = torch.client(Path("/e"), servers, tmp_path)
-    assert told["ELASTIC_AI_TORCH_SERVERS"] == "10.0.0.1:21000,10.0.0.3:21010"
+    assert told["ELASTIC_AI_TORCH_SERVERS"] == "10.0.0.1:21000,10.0.0.3:21010,10.0.0.3:21010", "one for each device"
     assert told["PYTHONPATH"] == "/e/python:/mine"
+    assert told["ELASTIC_AI_TORCH_ONLY_LEASED"] == "1", "a GPU of the client's own would be used in their place"
     tokens = torch.secret(tmp_path)
-    assert tokens.read_text() == "a" * 20 + "\n" + "b" * 20 + "\n"
+    assert tokens.read_text() == "a" * 20 + "\n" + 2 * ("b" * 20 + "\n")
     assert tokens.stat().st_mode & 0o777 == 0o600
     assert "a" * 20 not in str(told)
 

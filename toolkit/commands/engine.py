@@ -14,6 +14,7 @@ from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
 from toolkit.engine import pack as packer
 from toolkit.engine import torch_build as torch_builder
+from toolkit.engine import torch_releases
 from toolkit.errors import LabError
 
 
@@ -50,8 +51,11 @@ def engine() -> None:
     metavar="PYTHON",
     help="torch: compile against the PyTorch of this Python; once for each minor release that users have.",
 )
+@click.option("--all", "every", is_flag=True, help="torch: against its last three releases, from the package index.")
 @json_option
-def build(name: str, output: Path | None, release: str | None, torches: tuple[str, ...], as_json: bool) -> None:
+def build(
+    name: str, output: Path | None, release: str | None, torches: tuple[str, ...], every: bool, as_json: bool
+) -> None:
     """Build an engine from the toolkit's sources with this machine's gcc: reference (the default), or torch.
 
     Prints path and sha256, which the inventory gives to the roles as remoting_engine_artifact and
@@ -60,16 +64,19 @@ def build(name: str, output: Path | None, release: str | None, torches: tuple[st
     \b
     toolkit engine build --out /srv/engine.tar.gz
     toolkit engine build torch --torch ~/venv/bin/python --out /srv/engine-torch.tar.gz
+    toolkit engine build torch --all
 
     torch sends the operators of PyTorch programs. It needs g++ and, for each minor release of PyTorch that users'
     programs have, a Python with that release (its ordinary wheel, for processors or for GPUs).
     """
-    if (name == "torch") != bool(torches):
-        raise click.UsageError(
-            "give --torch PYTHON, a Python that has PyTorch" if name == "torch" else "--torch is for the engine torch"
-        )
+    if every and torches:
+        raise click.UsageError("--all and --torch both say what is built against; give one of them")
+    if (name == "torch") != (every or bool(torches)):
+        needs = "give --torch PYTHON, a Python that has PyTorch, or --all"
+        raise click.UsageError(needs if name == "torch" else "--torch and --all are for the engine torch")
     try:
         if name == "torch":
+            torches = tuple(torch_releases.pythons()) if every else torches
             made = _build_torch(output, release, torches)
         else:
             chosen = release or builder.default_release()

@@ -121,10 +121,25 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Copy the inventory into this folder too; {LAB} lists the lab called {DEFAULT_NAME} without a copy.",
 )
+@click.option(
+    "--torch",
+    "torch_python",
+    metavar="PYTHON",
+    help="Give the nodes PyTorch of this Python and the engine for it, for leases that run PyTorch; the engine is "
+    "built first (minutes, once per change).",
+)
 @click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
 @click.pass_context
-def up(ctx: click.Context, /, inventory: Path | None, joining: str | None, as_json: bool, **given: Any) -> None:
+def up(
+    ctx: click.Context,
+    /,
+    inventory: Path | None,
+    joining: str | None,
+    torch_python: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
@@ -136,6 +151,7 @@ def up(ctx: click.Context, /, inventory: Path | None, joining: str | None, as_js
     toolkit lab up --fabric roce40
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     toolkit lab up --add gpu3                 then: toolkit node add gpu3
+    toolkit lab up --torch ~/venv/bin/python  with PyTorch: toolkit run -- python examples/resnet.py on client1
     """
     request = LabRequest(**given)
     if joining is not None:
@@ -148,7 +164,7 @@ def up(ctx: click.Context, /, inventory: Path | None, joining: str | None, as_js
     if request.fabric:
         say(f"fabric {request.fabric} is rehearsed with {describe(wanted.spec())}")
     with working(f"bringing up lab '{wanted.name}'") as shown:
-        spec = labs.up(wanted, shown.say, inventory)
+        spec = labs.up(wanted, shown.say, inventory, torch_python)
     took = time.monotonic() - started
     folder = inventory or (LAB if wanted.name == DEFAULT_NAME else inventory_dir(wanted.name))
     if as_json:
@@ -175,7 +191,7 @@ def _made(spec: LabSpec) -> dict[str, Any]:
 
 def _refuse_with_add(ctx: click.Context) -> None:
     """What else a lab is was said when it came up."""
-    for option in ("fabric", "nodes", "rate_gbps", "os_name"):
+    for option in ("fabric", "nodes", "rate_gbps", "os_name", "torch_python"):
         if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             said = next(p.opts[-1] for p in ctx.command.params if p.name == option)
             raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")

@@ -55,25 +55,27 @@ KEPT = 256
 #: The oldest release whose operators and hooks the engine is written for.
 OLDEST = (2, 9)
 _ASK = """
-import json, os
-try:
-    import torch
-except ImportError as fault:
-    print(json.dumps({"fault": str(fault)}))
+import importlib.util, json, os
+spec = importlib.util.find_spec("torch")
+if spec is None or not spec.origin:
+    print(json.dumps({"fault": "No module named 'torch'"}))
 else:
-    print(json.dumps({"version": torch.__version__, "git": str(torch.version.git_version),
-                      "folder": os.path.dirname(torch.__file__), "abi": int(torch.compiled_with_cxx11_abi())}))
+    folder, told = os.path.dirname(spec.origin), {}
+    with open(os.path.join(folder, "version.py")) as text:
+        exec(text.read(), told)
+    print(json.dumps({"version": told["__version__"], "git": str(told.get("git_version")), "folder": folder}))
 """
 
 
 @dataclass(frozen=True)
 class Torch:
-    """The PyTorch of a Python: version, the commit that it was built from, its folder, and its C++ ABI."""
+    """The PyTorch of a Python: version, the commit that it was built from, its folder, and its C++ ABI (of libstdc++'s
+    two the newer one, since 2.7)."""
 
     version: str
     git: str
     folder: Path
-    abi: int
+    abi: int = 1
 
     @property
     def minor(self) -> str:
@@ -105,10 +107,9 @@ class Made:
 
 def ask(python: str) -> Torch:
     """The PyTorch of that Python. BuildError with a sentence where it has none, or no headers."""
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     try:
         done = subprocess.run(
-            [python, "-c", _ASK], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, env=environment
+            [python, "-c", _ASK], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
         )
         said = done.stdout.strip()
         answer: dict[str, Any] = json.loads(said.splitlines()[-1]) if said else {"fault": done.stderr.strip()}
@@ -119,7 +120,7 @@ def ask(python: str) -> Torch:
         raise BuildError(f"--torch {python}: it has no PyTorch ({last}); install torch there, or give another Python")
     if not re.match(r"\d+\.\d+", answer["version"]):
         raise BuildError(f"--torch {python}: PyTorch {answer['version']!r} is no release")
-    found = Torch(str(answer["version"]), answer["git"], Path(answer["folder"]), answer["abi"])
+    found = Torch(str(answer["version"]), answer["git"], Path(answer["folder"]))
     if found.numbers < OLDEST:
         least = ".".join(str(number) for number in OLDEST)
         raise BuildError(f"--torch {python}: PyTorch {found.version}; the engine is for {least} and newer")
@@ -196,9 +197,8 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
     flags = (*FLAGS, *(SANITIZERS if sanitized else ("-D_FORTIFY_SOURCE=2",)), f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}")
     about = (flags, torch.version, torch.git, _compiler())
     parts = {library: _sources(library) for library in LIBRARIES}
-    for library in [library for library, sources in parts.items() if not sources]:
-        progress(f"{library}: left out, for {TORCH} has no sources of it")
-        del parts[library]
+    if lacks := [library for library, sources in parts.items() if not sources]:
+        raise BuildError(f"{TORCH}: no sources of {' and '.join(lacks)}")
     wanted = {
         source: objects / f"{_digest(about, _reads(source))[:32]}.o" for sources in parts.values() for source in sources
     }
@@ -255,9 +255,8 @@ def build_folder(
         raise BuildError(f"--torch: PyTorch {', '.join(twice)} is given twice; one Python for each minor release")
     files = [path for torch in torches for path in compile_libraries(folder / "lib", torch, sanitized=sanitized)]
     files += compile_shown(folder)
-    if (TORCH / "server" / LAUNCHER).is_file():
-        _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
-        _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
+    _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
+    _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
     for path in sorted((TORCH / "python").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             _copy(path, folder / "python" / path.relative_to(TORCH / "python"), 0o644)

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from toolkit.lab import torch_nodes
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import GPU_COUNT, Emulation
 from toolkit.lab.host import give_to_caller
@@ -17,6 +18,7 @@ from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
 from toolkit.lab.standin import PLATFORM_PYTHON, load_system
+from toolkit.lab.torch_nodes import TorchForNodes
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
 #: what a rehearsal judges latency by (ours: the host's scheduler decides, not a wire).
@@ -121,12 +123,18 @@ def standing_engine(hosts: Path) -> dict[str, Any] | None:
 
 
 def write_inventory(
-    spec: LabSpec, folder: Path, served: Served, built: Emulation | None = None, keep_engine: bool = False
+    spec: LabSpec,
+    folder: Path,
+    served: Served,
+    built: Emulation | None = None,
+    keep_engine: bool = False,
+    torch: TorchForNodes | None = None,
 ) -> Path:
     """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts, the keys of the vendors' stand-ins and the
     reference engine.
 
-    `keep_engine`: the one that is there stays, although the sources may be others now: leases may run on it.
+    `keep_engine`: the one that is there stays, although the sources may be others now: leases may run on it. torch: the
+    engine for PyTorch; without one that which the inventory names stays.
     All of it is readable for the user who called sudo.
     """
     private = folder / ".lab"
@@ -142,13 +150,19 @@ def write_inventory(
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
     engine = standing_engine(hosts) if keep_engine else None
+    of_torch = torch_nodes.standing(yaml.safe_load(hosts.read_text())["all"]["vars"]) if hosts.is_file() else {}
+    kept = {str(of_torch.get("remoting_engine_torch_artifact"))} if torch is None else set()
     for old in private.glob("elastic-ai-*.tar.gz"):
-        if engine is None:
+        if str(old.absolute()) not in kept and (engine is None or old.name.startswith("elastic-ai-torch-")):
             old.unlink()
     if built is not None and engine is None:
         name = f"elastic-ai-{built.info.engine}-{built.info.release}.tar.gz"
         copies.append(Path(shutil.copyfile(built.artefact, private / name)))
         engine = engine_variables(built, copies[-1].absolute())
+    if torch is not None:
+        of_torch = torch_nodes.placed(torch, private)
+    if of_torch and engine is not None:
+        engine = {**engine, **of_torch}
     places = (key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
     document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolkit.errors import LabError
-from toolkit.lab import devices, network, nodes, vm
+from toolkit.lab import devices, network, nodes, torch_nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import Emulation, emulation
@@ -90,17 +90,20 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def up(wanted: WantedLab, say: Say, copy: Path | None = None) -> LabSpec:
+def up(wanted: WantedLab, say: Say, copy: Path | None = None, torch_python: str | None = None) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
     The inventory is written into the lab's own folder, and a copy of it into the folder `copy`. A lab that already runs
     as asked is left as it is, one that runs otherwise is not touched (LabError), and whatever a killed `up` left is
-    cleared first. Raises LabError.
+    cleared first. torch_python: the nodes get PyTorch of this Python, and the engine for it. Raises LabError.
     """
     release = release_for(wanted.os_name)
     check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)))
     with locked(wanted.name):
         asked = wanted.spec()
+        if torch_python is not None and asked.vms:
+            raise LabError("--torch is for labs of containers: a virtual machine does not see the folder with PyTorch")
+        torch = None if torch_python is None else torch_nodes.provide(torch_python, base_image(release, say), say)
         running = running_as_asked(asked, wanted.command)
         if running is not None:
             say(f"lab '{wanted.name}' is up already")
@@ -111,7 +114,10 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None) -> LabSpec:
             spec, served, built = _make(asked, release, say)
         for folder in (inventory_dir(wanted.name), copy):
             if folder is not None:
-                write_inventory(spec, folder, served, built)
+                write_inventory(spec, folder, served, built, torch=torch)
+        for node in spec.nodes if torch is not None else ():
+            if node.kind == "container":
+                torch_nodes.give_command(spec.node_dir(node) / "root")
         return spec
 
 

@@ -10,7 +10,7 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from toolkit.lab import devices, standin
+from toolkit.lab import devices, standin, torch_nodes
 from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import APT_CACHE_PORT, DNS
@@ -74,7 +74,8 @@ def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
 def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     """Start the node and return at once; it keeps running, over reboots, when this process ends."""
     home = spec.node_dir(node)
-    unpacked_root().mkdir(parents=True, exist_ok=True)
+    for folder in (unpacked_root(), torch_nodes.torch_root()):
+        folder.mkdir(parents=True, exist_ok=True)
     nspawn = [
         "nsenter", f"--net=/run/netns/{spec.node_ns(node)}", "--",
         "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
@@ -84,6 +85,7 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", "--system-call-filter=@keyring bpf perf_event_open",
         f"--bind={home / 'docker'}:/var/lib/docker",
         f"--bind-ro={unpacked_root()}:/usr/local/libexec/elastic-ai-lab/unpacked",
+        f"--bind-ro={torch_nodes.torch_root()}:{torch_nodes.PLACE}",
         *([LEGACY_CGROUP] if host.cgroup != "v2" else []),
     ]  # fmt: skip
     # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.

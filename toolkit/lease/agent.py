@@ -26,6 +26,7 @@ from toolkit.lease.engines import load
 from toolkit.lease.instance_record import Instance
 from toolkit.lease.sockets import listeners
 from toolkit.lease.unit import HOME, home_environment
+from toolkit.lease.use import Looker, looked_at
 from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
 
 #: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
@@ -104,6 +105,7 @@ class Agent:
         #: Whether the owner was told that the lease is idle, which may be over.
         self.told_idle = False
         self._start = instance.start(runtime / "port", token_file)
+        self.looker = Looker(instance.devices) if looked_at(instance) else None
         self.engine: subprocess.Popen[bytes] | None = None
 
     def stop(self, *_signal: object) -> None:
@@ -263,8 +265,18 @@ class Agent:
         elif word == "alive":
             self.expiry.heard()
             self._say(peer, f"until {self._until()}")
+            self._tell_use(peer)
         else:
             self._drop(peer)
+
+    def _tell_use(self, peer: _Peer) -> None:
+        """What its devices did at the last look, as far as that is known."""
+        if self.looker is None:
+            return
+        for place, use in enumerate(self.looker.said):
+            if peer.sock in self.peers:
+                self._say(peer, f"use {place} {use.words()}")
+        self.looker.ask()
 
     def _read_deadline(self) -> None:
         """The deadline as root last wrote it: an extension, or an early end, reaches the lease this way."""
@@ -280,6 +292,8 @@ class Agent:
 
     def serve(self) -> None:
         """Go on until there is a reason to end."""
+        if self.looker is not None:
+            self.looker.start()
         while self.ending is None:
             for key, _events in self.selector.select(TICK_S):
                 if key.fileobj in self.peers or key.data == self._accept:

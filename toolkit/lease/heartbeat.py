@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toolkit.lease import Exit, LeaseError, wire
 from toolkit.lease.endpoint import LeaseEndpoint
-from toolkit.lease.wire import EndCode, Ending, IdleNotice, Notice
+from toolkit.lease.wire import EndCode, Ending, IdleNotice, Notice, Use
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
@@ -74,6 +74,9 @@ class Keeper(threading.Thread):
         self.ending: Ending | None = None
         self.notice: Notice | None = None
         self.idle: IdleNotice | None = None
+        #: What its devices do, by their place in the endpoint, and how often that was told.
+        self.use: dict[int, Use] = {}
+        self.use_told = 0
         self._ended = threading.Event()
         self._connection = self._first()
         self._heard = time.monotonic()
@@ -107,12 +110,20 @@ class Keeper(threading.Thread):
                     self.notice = wire.parse_notice(rest) or self.notice
                 if word == "idle":
                     self.idle = wire.parse_idle(rest)
+                if word == "use":
+                    self._hear_use(rest)
             except TimeoutError:
                 if time.monotonic() - self._heard > BEATS_LOST * self.endpoint.heartbeat_s:
                     raise _Gone("silent") from None
             if time.monotonic() - sent >= self.endpoint.heartbeat_s * 0.9:
                 connection.send("alive")
                 sent = time.monotonic()
+
+    def _hear_use(self, rest: str) -> None:
+        found = wire.parse_use(rest)
+        if found is not None and found[0] < len(self.endpoint.devices):
+            self.use = {**self.use, found[0]: found[1]}
+            self.use_told += 1
 
     def run(self) -> None:
         """The thread: as long as the lease and this program live."""

@@ -24,6 +24,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.images import Here
 from toolkit.lease.pool import where_text
 from toolkit.lease.submission import Submission
+from toolkit.lease.use import VARIABLE, UseFile
 from toolkit.lease.wire import EndCode, Ending
 from validation.base.counting import number_of
 
@@ -117,6 +118,7 @@ class Watch:
     say: Say
     chosen: signal.Signals | None
     patience_s: float
+    use: UseFile | None = None
     told: bool = False
     told_idle: bool = False
 
@@ -132,6 +134,8 @@ class Watch:
                 if since is None and code != 0 and self.lost.wait(SETTLES_S):
                     self._say_lost()  # its last call failed because the lease had ended
                 return code if code >= 0 else 128 - code
+            if self.use is not None:
+                self.use.update()
             if self.lost.is_set():
                 if since is None:
                     since = time.monotonic()
@@ -202,7 +206,8 @@ def start_and_wait(
         keepers, lost = keep(endpoints)
         try:
             environment |= {"ELASTIC_AI_LEASE": str(lease), "ELASTIC_AI_GPUS": gpus_text(endpoints)}
-            environment = shown_gpus.environment(engine_dir, environment, os.environ)
+            use = UseFile(folder, keepers)
+            environment = shown_gpus.environment(engine_dir, environment | {VARIABLE: str(use.path)}, os.environ)
             if container is not None:
                 environment.pop("PATH", None)  # the image has its own
                 shown = shown_gpus.program_of(engine_dir)
@@ -219,7 +224,7 @@ def start_and_wait(
             with _signals_to(process):
                 for keeper in keepers:
                     keeper.start()
-                return Watch(host, lease, keepers, lost, say, chosen, patience_s).wait(process)
+                return Watch(host, lease, keepers, lost, say, chosen, patience_s, use).wait(process)
         finally:
             for keeper in keepers:
                 keeper.end()

@@ -7,7 +7,9 @@ HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF
 so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
 seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it learns that the lease ends
 early, it says `ends SECONDS CODE WORDS`, and when it ends it, `end CODE WORDS`. `idle SECONDS MINUTES`: its GPUs were
-not used for so many minutes, and it ends in so many seconds unless they are; `idle -`: they are used again.
+not used for so many minutes, and it ends in so many seconds unless they are; `idle -`: they are used again. Where its
+NVML says so, `use PLACE BYTES PERCENT PERCENT` follows an `until`: of the device at that place of its own, how much of
+the lease's memory is in use, and in how much of the time kernels ran and memory was busy; -1 for what is not known.
 """
 
 from __future__ import annotations
@@ -74,6 +76,35 @@ class IdleNotice:
 
     left_s: int
     minutes: int
+
+
+@dataclass(frozen=True)
+class Use:
+    """What a device of a lease does: bytes of the lease's memory that are in use, percent of time in which kernels ran,
+    and in which memory was busy; None for what is not known."""
+
+    used_bytes: int | None = None
+    percent: int | None = None
+    memory_percent: int | None = None
+
+    def words(self) -> str:
+        """As `use` has it, and the file that a program's NVML reads (engine/nvml/lease.h)."""
+        return " ".join(
+            "-1" if one is None else str(one) for one in (self.used_bytes, self.percent, self.memory_percent)
+        )
+
+
+_USE = re.compile(r"([0-9]{1,4}) (-1|[0-9]{1,18}) (-1|[0-9]{1,3}) (-1|[0-9]{1,3})")
+
+
+def parse_use(rest: str) -> tuple[int, Use] | None:
+    """Place and use in what follows `use`; None where it is none."""
+    found = _USE.fullmatch(rest)
+    if found is None:
+        return None
+    place, *told = map(int, found.groups())
+    used, percent, memory = (None if one < 0 else one for one in told)
+    return place, Use(used, percent, memory)
 
 
 def parse_end(rest: str) -> Ending:

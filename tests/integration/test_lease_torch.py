@@ -1,0 +1,108 @@
+"""PyTorch by a lease on the lab: its ordinary wheel on client1, kernels on a server's processor, bits of native."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import ROOT, Lab, toolkit
+
+from tests.support import torch_env
+from tests.support.lease_lab import SERVERS, run_as, until
+from tests.support.torch_env import TorchEnvError
+
+LONG = """import time, torch
+x = torch.ones(2, device="cuda")
+print("ready", x.sum().item(), flush=True)
+for _ in range(400):
+    time.sleep(0.1)
+    x.add_(1).sum().item()
+"""
+TRAIN = "python /home/alice/resnet.py --steps 3 --depth 26"
+
+
+@pytest.fixture(scope="module")
+def torch_lab(pool: Lab) -> Lab:
+    """The lab with the engine for PyTorch beside the reference engine."""
+    try:
+        python = torch_env.python()
+    except TorchEnvError as fault:
+        pytest.skip(str(fault))
+    up = toolkit("lab", "up", "--name", pool.name, "--inventory", pool.inventory, "--torch", python, timeout_s=1800)
+    assert up.returncode == 0, up.stderr
+    done = pool.playbook(name="playbooks/remoting.yml")
+    assert done.returncode == 0, done.stdout[-6000:]
+    again = pool.playbook(name="playbooks/remoting.yml")
+    assert again.stdout.count("changed=0") == 4, again.stdout[-1500:]
+    for name in ("resnet.py", "gpt.py"):
+        text = (ROOT / "examples" / name).read_text()
+        pool.ssh("client1", f"cat > /home/alice/{name} <<'END'\n{text}\nEND\n")
+    return pool
+
+
+def losses(text: str) -> list[str]:
+    return [line.split()[1] for line in text.splitlines() if line.startswith("loss ")]
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_unchanged_program_trains_with_the_bits_of_native(torch_lab: Lab) -> None:
+    code, native = run_as(torch_lab, "alice", TRAIN)
+    assert code == 0, native
+    code, remote = run_as(torch_lab, "alice", f"toolkit run -- {TRAIN}")
+    assert code == 0, remote
+    assert "python runs here, its GPUs by the engine torch: resnet.py:" in remote
+    assert "device cuda" in remote
+    assert "device cpu" in native
+    assert len(losses(native)) == 3
+    assert losses(remote) == losses(native)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_parts_and_leases_of_both_engines_at_a_time(torch_lab: Lab) -> None:
+    code, out = run_as(torch_lab, "alice", "toolkit lease request --engine torch -n 2 -p 0.5 --time 0.2h")
+    assert code == 0, out
+    lease = out.split("lease ")[1].split(":")[0].split()[0]
+    code, out = run_as(torch_lab, "bob", "toolkit run -- elastic-ai-copybench --json --bytes 1M --latency-count 5")
+    assert code == 0, out
+    count = "import torch; print('devices', torch.cuda.device_count(), torch.ones(2, device='cuda:1').sum().item())"
+    code, out = run_as(torch_lab, "alice", f'toolkit run --lease {lease} -- python -c "{count}"')
+    assert (code, "devices 2 2.0" in out) == (0, True), out
+    code, out = run_as(torch_lab, "alice", f"toolkit run --lease {lease} -- elastic-ai-copybench")
+    assert code == 2, "of a lease of the engine torch it would see nothing"
+    code, out = run_as(torch_lab, "alice", f"toolkit lease release {lease}")
+    assert code == 0, out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("python3 /home/alice/resnet.py", "/usr/bin/python3 has no PyTorch"),
+        ("--engine reference -- python /home/alice/resnet.py", "for which the engine here (reference) is not enough"),
+        (
+            "--engine lupine -- python /home/alice/resnet.py",
+            "the engine lupine is not installed here (it has reference and torch)",
+        ),
+        ("--where client -- python -c 'import jax'", "for which no engine here is enough (reference, torch)"),
+    ],
+)
+def test_what_cannot_run_is_told_before_anything_is_leased(torch_lab: Lab, words: str, said: str) -> None:
+    code, out = run_as(torch_lab, "alice", f"toolkit run {words}")
+    assert code == 2, out
+    assert said in out
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_server_that_dies_is_an_error_of_the_program(torch_lab: Lab) -> None:
+    torch_lab.ssh("client1", f"cat > /home/alice/long.py <<'END'\n{LONG}\nEND\n")
+    start = "runuser -u alice -- toolkit run -- python /home/alice/long.py; echo ended"
+    torch_lab.ssh("client1", f"(cd /; {start}) < /dev/null > /root/long.log 2>&1 &")
+
+    def log() -> str:
+        return torch_lab.ssh("client1", "cat /root/long.log")
+
+    until(lambda: "ready" in log(), True, 120)
+    for node in SERVERS:
+        torch_lab.ssh(node, "pkill -9 -f [e]lastic-ai-torchserver || true")
+    until(lambda: "ended" in log(), True, 60)
+    assert "Error" in log()
+    assert "has ended" in log(), "toolkit run says why"
+    torch_lab.ssh("client1", "rm /root/long.log")
