@@ -10,6 +10,9 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.torch_engine import Server
 
+LINES: list[str] = []
+"""What the tests counted; printed at the end, where they passed too."""
+
 
 @pytest.fixture(scope="session")
 def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
@@ -18,3 +21,16 @@ def torch_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
     with torch_engine.server(tmp_path_factory.mktemp("torch-server")) as one:
         yield one
+
+
+@pytest.fixture
+def counted() -> list[str]:
+    """A line that is appended here stands at the end of the test run."""
+    return LINES
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if LINES:
+        terminalreporter.section("PyTorch by the engine torch: counts")
+        for line in LINES:
+            terminalreporter.write_line(line)
