@@ -9,7 +9,7 @@ MADE = {
     "adagrad": lambda p: torch.optim.Adagrad(p, lr=1e-2),
     "adam fused": lambda p: torch.optim.Adam(p, lr=1e-2, fused=True),
     "adamw amsgrad": lambda p: torch.optim.AdamW(p, lr=1e-2, amsgrad=True),
-    "nadam": lambda p: torch.optim.NAdam(p, lr=1e-2),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=1e-2, foreach=False),
     "adamax one by one": lambda p: torch.optim.Adamax(p, lr=1e-2, foreach=False),
     "rprop": lambda p: torch.optim.Rprop(p),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.5, foreach=True),

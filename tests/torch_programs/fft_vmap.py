@@ -47,6 +47,7 @@ several = [nn.Linear(5, 3).to(DEVICE) for _ in range(4)]
 stacked, _ = stack_module_state(several)
 bits(vmap(lambda values, row: functional_call(several[0], values, row), in_dims=(0, None))(stacked, x))
 bits(vmap(lambda row: torch.randn(3, device=DEVICE) + row.sum(), randomness="different")(x) * 0)
+torch.manual_seed(1)
 square = torch.randn(3, 6, 6, dtype=torch.float64).to(DEVICE)
 whole = square @ square.mT + 6 * torch.eye(6, device=DEVICE, dtype=torch.float64)
 bits(

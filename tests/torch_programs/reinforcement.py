@@ -41,6 +41,7 @@ for episode in range(4):
     loss(value)
     loss(kl_divergence(Normal(guessed.mean(), 1.0), Normal(torch.zeros((), device=DEVICE), 2.0)))
 replay = torch.randn(64, 4).to(DEVICE)
+torch.manual_seed(2)
 priority = actor(replay).softmax(-1).amax(-1)
 picked = torch.multinomial(priority.detach(), 16, replacement=True)
 loss(critic(replay[picked]).mean())

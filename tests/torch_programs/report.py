@@ -1,4 +1,9 @@
-"""What the programs print: the device, losses and weights by their bits. The programs themselves know of no engine."""
+"""What the programs print: the device, losses and weights by their bits. The programs themselves know of no engine.
+
+Natively one generator serves the processor; by the engine the device has one of its own. So a program that draws on
+both sides seeds again between them, as it would have to on a machine with a GPU; and where torch chooses another form
+of an optimiser for a GPU whose bits differ (NAdam, RAdam, ASGD: `foreach`), the program says which.
+"""
 
 from __future__ import annotations
 
