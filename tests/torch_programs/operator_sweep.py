@@ -24,7 +24,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 LIMIT_S = 20
-GONE = ("closed", "connection", "reset by peer", "broken pipe")  # the session, not the operator
+GONE = ("closed", "connection", "reset by peer", "broken pipe", "is gone")  # the session, not the operator
 NO_VALUES = ("empty", "uninit")  # operators whose values are no one's promise
 WHOLE = (torch.int64, torch.int32, torch.uint8, torch.bool)
 RTOL, ATOL = 1e-5, 1e-5

@@ -13,7 +13,7 @@ import pytest
 
 LIMIT_S = int(os.environ.get("ELASTIC_AI_SUITE_LIMIT_S", "60"))
 OUT = os.fdopen(os.dup(1), "w", buffering=1)
-GONE = ("closed", "connection", "reset by peer", "broken pipe")
+GONE = ("closed", "connection", "reset by peer", "broken pipe", "is gone")
 
 
 def say(**line):
