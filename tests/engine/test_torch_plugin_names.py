@@ -223,6 +223,7 @@ TABLE: list[tuple[str, Gives | Raises]] = [
     ("x.type()", Gives("'torch.cuda.FloatTensor'")),
     ("isinstance(x, torch.cuda.FloatTensor), isinstance(x, torch.cuda.HalfTensor), "
      "isinstance(x.cpu(), torch.cuda.FloatTensor)", Gives("(True, False, False)")),
+    ("torch.cuda.FloatTensor", Gives("<class 'torch.cuda.FloatTensor'>")),
     ("torch.cuda.FloatTensor([1, 2]).tolist()", Gives("[1.0, 2.0]")),
     ("tuple(torch.cuda.LongTensor(2, 3).shape)", Gives("(2, 3)")),
     ("x.type(torch.cuda.HalfTensor).type()", Gives("'torch.cuda.HalfTensor'")),

@@ -42,7 +42,7 @@ def install() -> None:
     for name in NAMES:
         full = f"torch.cuda.{name}Tensor"  # Tensor.type() compares this, the C name of the class
         dtype = getattr(torch, f"{name}Tensor").dtype
-        made = _TensorType(full, (), {"dtype": dtype, "__module__": "torch.cuda"})
+        made = _TensorType(full, (), {"dtype": dtype, "__module__": "torch.cuda", "__qualname__": f"{name}Tensor"})
         setattr(torch.cuda, f"{name}Tensor", made)
         ours[made] = ours[full] = made
     own = torch.set_default_tensor_type
