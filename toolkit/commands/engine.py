@@ -49,9 +49,11 @@ def engine() -> None:
     "torches",
     multiple=True,
     metavar="PYTHON",
-    help="torch: compile against the PyTorch of this Python; once for each minor release that users have.",
+    help="Compile torch against the PyTorch of this Python; once for each minor release that users have.",
 )
-@click.option("--all", "every", is_flag=True, help="torch: against its last three releases, from the package index.")
+@click.option(
+    "--all", "every", is_flag=True, help="Compile torch against its last three releases, from the package index."
+)
 @json_option
 def build(
     name: str, output: Path | None, release: str | None, torches: tuple[str, ...], every: bool, as_json: bool

@@ -125,8 +125,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--torch",
     "torch_python",
     metavar="PYTHON",
-    help="Give the nodes PyTorch of this Python and the engine for it, for leases that run PyTorch; the engine is "
-    "built first (minutes, once per change).",
+    help="Give nodes this PyTorch, and leases its engine (built in minutes).",
 )
 @click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
@@ -151,7 +150,6 @@ def up(
     toolkit lab up --fabric roce40
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     toolkit lab up --add gpu3                 then: toolkit node add gpu3
-    toolkit lab up --torch ~/venv/bin/python  with PyTorch: toolkit run -- python examples/resnet.py on client1
     """
     request = LabRequest(**given)
     if joining is not None:

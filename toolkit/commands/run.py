@@ -132,9 +132,9 @@ def run(**options: Any) -> None:
     toolkit run --gpus 16 -- torchrun train.py           on as many servers as it takes, once on each
     toolkit run --lease 42 -- python train.py            on a lease that is there
 
+    \f
     What PROGRAM imports decides by which of the site's engines it gets its GPUs, or that it runs on the server; one
     line says so, and --engine or --where decide by hand.
-    \f
 
     \b
     toolkit run -n 2 -p 0.5 --apart -- …                 two halves, each on a GPU of its own
