@@ -57,6 +57,11 @@ def model(document: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def busy(document: dict[str, Any]) -> bool:
+    """Whether more ran than the machine has processors: times on the wall then say nothing of the engine."""
+    return bool(max(turn["load_1min"] for turn in document["rounds"]) > document["machine"]["cores"])
+
+
 def tables(document: dict[str, Any]) -> str:
     """Markdown of a document's figures."""
     delays = [f"{delay:g}" for delay in document["delays_ms"]]
@@ -74,10 +79,11 @@ def tables(document: dict[str, Any]) -> str:
     for program in PROGRAMS:
         native = least_s(document, program, "native")
         ratios = [native / least_s(document, program, delay) for delay in delays]
+        cells = ["busy" if busy(document) else f"{ratio:.3f}" for ratio in ratios]
         counts = per_step(document, program, first)
         target = f">= {TARGETS[program]}" if program in TARGETS else ""
         lines.append(
-            f"| {program} | {native * 1e3:.2f} | " + " | ".join(f"{ratio:.3f}" for ratio in ratios)
+            f"| {program} | {native * 1e3:.2f} | " + " | ".join(cells)
             + f" | {target} | {counts['calls']:.0f}, {counts['waits']:.1f}, {counts['bytes_sent'] / 1e3:.1f} | "
             f"{least_s(document, program, first, 'cpu_s') * 1e3:.2f} | "
             f"{least_s(document, program, 'unread') * 1e3:.2f} |"
@@ -87,6 +93,9 @@ def tables(document: dict[str, Any]) -> str:
         row = [least_call_us(document, first, name, what) for what in ("issued_us", "cpu_us", "done_us")]
         row.append(least_call_us(document, "native", name, "done_us"))
         lines.append(f"| {name} | " + " | ".join(f"{value:.2f}" for value in row) + " |")
+    if busy(document):
+        lines += ["", "Ratios, copies, what a delay costs and the model: not measured, for the machine was busy."]
+        return "\n".join(lines)
     lines += ["", "| figure | median of the rounds | lowest | highest | target |", "|---|---|---|---|---|"]
     for name, values, target in figures(document, first):
         lines.append(f"| {name} | {median(values):.2f} | {min(values):.2f} | {max(values):.2f} | {target} |")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from benchmarks import torch_tables
 from benchmarks.torch_model import WITHIN, Costs, Step, off_by, predicted_s
 
+ROOT = Path(__file__).parents[2]
 FREE = Costs(issue_s=0, serve_s=0, wait_s=0, up_s=0, down_s=0)
 STEP = Step(native_s=0.010, messages=300, waits=2, bytes_up=1e6, bytes_down=4)
 
@@ -86,8 +88,33 @@ def test_a_prediction_that_is_off_is_said_to_be() -> None:
     assert "| gpt | 0.5 | 10.55 | 20.00 | -47%, not within 15% |" in torch_tables.tables(one)
 
 
+def test_of_a_busy_machine_no_time_on_the_wall_is_a_figure() -> None:
+    one = document()
+    one["rounds"][0]["load_1min"] = 2.5
+    text = torch_tables.tables(one)
+    assert "| mlp | 10.00 | busy | busy | >= 0.95 | 100, 1.0, 4.0 |" in text
+    assert "not measured" in text
+    assert "of iperf3" not in text
+
+
 def test_the_shortest_step_of_all_rounds_counts() -> None:
     one = document()
     slow = json.loads(json.dumps(one["rounds"][0]).replace("0.01,", "0.5,"))
     one["rounds"].insert(0, slow)
     assert torch_tables.least_s(one, "mlp", "native") == 0.010
+
+
+def test_the_kept_document_is_whole_and_the_page_has_its_tables() -> None:
+    """Each program at each delay, with counts; and no figure of the page is written by hand."""
+    kept = json.loads((ROOT / "benchmarks/torch_engine.json").read_text())
+    assert {"processor", "cores", "system", "python", "torch"} <= set(kept["machine"])
+    assert len(kept["tree"]) == 40
+    assert kept["rounds"]
+    ways = ["native", *(f"{delay:g}" for delay in kept["delays_ms"])]
+    for turn in kept["rounds"]:
+        for program in torch_tables.PROGRAMS:
+            assert {*ways, "unread"} == set(turn["programs"][program])
+            assert all(len(turn["programs"][program][way]["step_s"]) == kept["steps"] for way in ways)
+        assert min(*turn["copies"]["up_gb_s"], turn["iperf_up_gb_s"], turn["iperf_down_gb_s"]) > 0
+    assert kept["model"] == torch_tables.model(kept)
+    assert torch_tables.tables(kept) in (ROOT / "benchmarks/README.md").read_text()
