@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -284,6 +285,23 @@ def test_modules_on_operators_of_gpus_have_natives_bits(one: Server) -> None:
     native, remote = run(program, "native"), run(program, "remote", one)
     assert len(native.losses) == 39
     assert remote.losses == native.losses, remote.err
+
+
+def test_memory_in_use_is_told_in_a_file(tmp_path) -> None:
+    """While a session holds it, and when it has gone."""
+    use = tmp_path / "use"
+
+    def told(fits: Callable[[int], bool]) -> None:
+        until = time.monotonic() + 20
+        while not (use.exists() and fits(int(use.read_text()))):
+            assert time.monotonic() < until, use.exists() and use.read_text()
+            time.sleep(0.05)
+
+    with server(tmp_path, "--use-file", str(use)) as one, wire.Client(one.port, TOKEN) as session:
+        session.alloc(3 * MIB)
+        told(lambda held: 3 * MIB <= held < 4 * MIB)
+        session.socket.close()
+        told(lambda held: held == 0)
 
 
 def test_memory_grows_and_keeps_what_fits(client: wire.Client) -> None:

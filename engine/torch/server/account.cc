@@ -22,7 +22,8 @@ namespace {
 
 Account* account;
 size_t row;
-uint64_t total_bytes, peak;
+uint64_t peak;
+bool poisoned;
 
 class Lock {
  public:
@@ -91,6 +92,7 @@ class Counting final : public c10::Allocator {
       throw;
     }
     add(malloc_usable_size(data) - bytes);
+    if (poisoned) memset(data, 0xff, bytes);
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -125,10 +127,10 @@ void account_clear(void* memory, size_t session) {
   a->used[session] = 0;
 }
 
-void account_use(void* memory, size_t session, uint64_t total) {
+void account_use(void* memory, size_t session, bool poison) {
   account = static_cast<Account*>(memory);
   row = session;
-  total_bytes = total;
+  poisoned = poison;
   c10::SetAllocator(c10::kCPU, new Counting, 255);
 }
 

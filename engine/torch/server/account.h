@@ -18,7 +18,8 @@ void account_clear(void* memory, size_t session);
 
 // By the child, before its first tensor: processors' memory is counted from here on, and an allocation beyond the limit
 // is torch's error. Memory is zero where a session sees it first (it is new to the process: the kernel gives it so).
-void account_use(void* memory, size_t session, uint64_t total);
+// poison: new memory is full of NaN, as a GPU's may be, and never zero by luck.
+void account_use(void* memory, size_t session, bool poison);
 // What this session holds, and the most that it has held.
 uint64_t account_held();
 uint64_t account_peak();

@@ -53,6 +53,7 @@ void Call::run(Reader& payload) {
     }
   }
   session_.counters.calls++;
+  session_.like_cuda.delay();
   TORCH_CHECK_NOT_IMPLEMENTED(!op_.only_with_gpu, op_.name, " is only with a GPU: this server computes on processors");
   if (op_.replaced) op_.replaced(stack_);
   else op_.handle.callBoxed(&stack_);
@@ -139,7 +140,7 @@ void Call::put_tensor(Writer& to, const Tensor& tensor, uint32_t& next, size_t& 
     return;
   }
   if (!left--) throw Refused("it has more results than the client gave numbers for");
-  auto ready = own(tensor, nullptr);
+  auto ready = own(session_.like_cuda.laid(op_.name, tensor), nullptr);
   session_.storages.add(next, {ready.storage(), nullptr});
   to.put('T');
   to.put<uint32_t>(next++);

@@ -6,6 +6,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "../shared/flags.h"
+#include "account.h"
 #include "call.h"
 
 namespace eat {
@@ -17,7 +18,7 @@ const std::string NOTHING;
 }  // namespace
 
 Session::Session(int fd, const Settings& s, const Operators& operators)
-    : settings(s), link_(fd), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
+    : settings(s), like_cuda(s.like_cuda), link_(fd), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
   if (device_.is_cuda()) {
     device_ = c10::Device(c10::kCUDA, 0);
     c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(device_);
@@ -168,7 +169,7 @@ void Session::call(Reader& body) {
     } catch (const WireError&) {
       throw;
     } catch (const std::exception&) {
-      fault = fault_now(s.op->name);
+      fault = like_cuda.late(fault_now(s.op->name));
     }
     telling.keep(fault);
   }
@@ -201,7 +202,7 @@ void Session::ask(Reader& body) {
   } catch (const WireError&) {
     throw;
   } catch (const std::exception&) {
-    fault = fault_now(full);
+    fault = like_cuda.late(fault_now(full));
     if (fault->kind == ErrorKind::ACCELERATOR) telling.keep(fault);
     body.take(body.left());
   }
@@ -236,6 +237,8 @@ void Session::sync(Reader& body) {
     telling.keep(fault_now("synchronize"));
   }
   counters.storages = storages.count();
+  counters.storage_bytes = account_held();
+  counters.peak_bytes = account_peak();
   counters.signatures = signatures_.size();
   counters.signature_bytes = signature_bytes_;
   answer(tag, std::string(reinterpret_cast<const char*>(&counters), sizeof counters), true);

@@ -7,8 +7,10 @@
 #include <c10/core/Event.h>
 
 #include <chrono>
+#include <optional>
 #include <unordered_map>
 
+#include "like_cuda.h"
 #include "link.h"
 #include "operators.h"
 #include "storages.h"
@@ -20,8 +22,7 @@ namespace eat {
 struct Settings {
   c10::Device device{c10::kCPU};
   int devices = 1;
-  bool like_cuda = false;  // processors behave as a GPU does: like_cuda.h
-  uint64_t like_cuda_seed = 0;
+  std::optional<uint64_t> like_cuda;  // processors behave as a GPU does, by this seed: like_cuda.h
   double busy_s = 60;  // an operator that runs longer is told to the client
 };
 
@@ -48,6 +49,7 @@ class Session {
   Storages storages;
   Telling telling;
   Counters counters{};
+  LikeCuda like_cuda;
 
  private:
   void handle(ToServer kind, Reader& body);

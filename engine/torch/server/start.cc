@@ -42,17 +42,16 @@ EATS_API int eats_operators(const char* lines, int on_processors) {
 }
 
 // Serves the connection until its client goes. 0: it went; 1: it said what is no message (`why`).
-EATS_API int eats_serve(int fd, int cuda, int devices, void* account, size_t session, uint64_t total, double busy_s,
-                        int64_t like_cuda, const char* torch_version, const char* json, char* why, size_t why_bytes) {
+EATS_API int eats_serve(int fd, int cuda, int devices, void* account, size_t session, double busy_s, int64_t like_cuda,
+                        const char* torch_version, const char* json, char* why, size_t why_bytes) {
   snprintf(why, why_bytes, "%s", "");
   try {
-    eat::account_use(account, session, total);
+    eat::account_use(account, session, like_cuda >= 0);
     eat::Settings settings;
     settings.device = c10::Device(cuda ? c10::kCUDA : c10::kCPU);
     settings.devices = devices;
     settings.busy_s = busy_s;
-    settings.like_cuda = like_cuda >= 0;
-    settings.like_cuda_seed = like_cuda >= 0 ? static_cast<uint64_t>(like_cuda) : 0;
+    if (like_cuda >= 0) settings.like_cuda = static_cast<uint64_t>(like_cuda);
     auto* one = new eat::Session(fd, settings, *operators);  // ends with the process
     try {
       one->greet(welcome(torch_version, json));

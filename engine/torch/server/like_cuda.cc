@@ -1,0 +1,25 @@
+#include "like_cuda.h"
+
+#include <unistd.h>
+
+namespace eat {
+
+void LikeCuda::delay() {
+  if (on_ && random_() % 4 == 0) usleep(static_cast<useconds_t>(random_() % 1000));
+}
+
+at::Tensor LikeCuda::laid(const std::string& name, const at::Tensor& tensor) const {
+  bool here = on_ && name == "aten::convolution" && tensor.defined() && tensor.dim() == 4;
+  return here ? tensor.contiguous(at::MemoryFormat::ChannelsLast) : tensor;
+}
+
+FaultPtr LikeCuda::late(FaultPtr fault) const {
+  // Dimensions are looked at on the host, on a GPU too; indices by the kernel.
+  bool of_kernel = on_ && (fault->kind == ErrorKind::INDEX || fault->kind == ErrorKind::RUNTIME) &&
+                   fault->text.find("out of ") != std::string::npos && fault->text.find("index") != std::string::npos;
+  if (!of_kernel) return fault;
+  return std::make_shared<Fault>(
+      Fault{ErrorKind::ACCELERATOR, "CUDA error: device-side assert triggered", fault->name});
+}
+
+}  // namespace eat
