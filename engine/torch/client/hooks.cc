@@ -42,6 +42,9 @@ class Hooks final : public at::CUDAHooksInterface {
   void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t most) const override { most_plans = most; }
   int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
   void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
+  // Asked by what chooses between kernels, as attention does in a wheel with CUDA. The second is not in every release.
+  long versionCuDNN() const override { return static_cast<long>(device(current_device()).cudnn_version); }
+  long versionRuntimeCuDNN() const { return versionCuDNN(); }
   void deviceSynchronize(c10::DeviceIndex index) const override { synchronize(device(index)); }
 };
 

@@ -105,7 +105,14 @@ torch::Library& library(const char* of, DispatchKey key) {
   return *libraries().back();
 }
 
+// In a wheel with CUDA each kernel of ours takes the place of one, which torch would warn of.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
 void register_operators() {
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
   torch::Library& aten = library("aten", DispatchKey::CUDA);
   register_views(aten);
   aten.impl("copy_", &copy_);
