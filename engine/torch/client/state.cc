@@ -56,7 +56,7 @@ void read_properties(Server& server) {
     const Json& one = devices.list[device->there];
     device->total_bytes = static_cast<int64_t>(one["total_memory_bytes"].number);
     device->processor = one["processor"].truth;
-    device->cudnn_version = static_cast<int64_t>(one["cudnn_version"].number);
+    device->cudnn_version = static_cast<int64_t>(one["cudnn"].number);
     std::string members = one.raw.substr(0, one.raw.rfind('}'));
     bool empty = one.object.empty();
     device->properties = members + (empty ? "" : ", ") + "\"torch_version\": " + quoted(server.connection.torch_version()) +
