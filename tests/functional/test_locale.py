@@ -179,6 +179,9 @@ def tasks(of: Any) -> Iterator[dict[str, Any]]:
             yield from tasks(task.get(key))
 
 
+ENGLISH = {"LC_ALL": "C", "LANGUAGE": ""}
+
+
 def test_every_command_task_whose_output_is_kept_is_run_so() -> None:
     open_ones, seen = [], 0
     for path in sorted(ROOT.glob("roles/*/*/*.yml")):
@@ -187,7 +190,7 @@ def test_every_command_task_whose_output_is_kept_is_run_so() -> None:
         for task in tasks(yaml.safe_load(path.read_text())):
             kept = "register" in task and {"ansible.builtin.command", "ansible.builtin.shell"} & set(task)
             seen += bool(kept)
-            if kept and task.get("environment") != {"LC_ALL": "C", "LANGUAGE": ""}:
+            if kept and not ENGLISH.items() <= task.get("environment", {}).items():
                 open_ones.append(f"{path.relative_to(ROOT)}: {task['name']}")
     assert seen > 25
     assert open_ones == []

@@ -108,9 +108,7 @@ class Made:
 def ask(python: str) -> Torch:
     """The PyTorch of that Python. BuildError with a sentence where it has none, or no headers."""
     try:
-        done = subprocess.run(
-            [python, "-c", _ASK], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
-        )
+        done = _english([python, "-c", _ASK])
         said = done.stdout.strip()
         answer: dict[str, Any] = json.loads(said.splitlines()[-1]) if said else {"fault": done.stderr.strip()}
     except (OSError, ValueError) as fault:
@@ -161,16 +159,24 @@ def _digest(words: object, paths: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
+def _english(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program whose words are read: without translations."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )  # fmt: skip
+
+
 def _compiler() -> str:
     try:
-        return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
+        return _english(["g++", "--version"]).stdout.split("\n")[0]
     except FileNotFoundError as fault:
         raise BuildError(missing_tools() or str(fault)) from None
 
 
 def _run(command: Sequence[str], what: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = _english(command)
     except FileNotFoundError as fault:
         raise BuildError(missing_tools() or str(fault)) from None
     if done.returncode:

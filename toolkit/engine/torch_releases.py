@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -17,9 +18,16 @@ from validation.base.files import cache_folder
 COUNT = 3
 
 
+def _english(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program whose words are read: without translations."""
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )  # fmt: skip
+
+
 def _pip(words: Sequence[str], what: str) -> str:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = _english([sys.executable, "-m", "pip", "--disable-pip-version-check", *words])
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
         raise BuildError(f"{what}: pip: {last}; give the releases by --torch PYTHON instead")
@@ -59,7 +67,7 @@ def python_with(version: str) -> str:
         progress(f"torch {version}: installing it to build against (once)")
         shutil.rmtree(folder, ignore_errors=True)
         words = [sys.executable, "-m", "venv", "--without-pip", str(folder)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        done = _english(words)
         if done.returncode:
             raise BuildError(f"--all: no environment for torch {version}: {done.stderr.strip() or done.stdout.strip()}")
         # Headers and libraries are wanted, and nothing is run: not what it needs besides, which is GiBs with CUDA.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -108,6 +109,7 @@ def ask_python(python: str, names: Sequence[str] = ()) -> PythonHas:
         done = subprocess.run(
             [python, "-c", _ASK, *names],
             capture_output=True, text=True, check=False, timeout=ASKS_S, stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
         )  # fmt: skip
         told = json.loads(done.stdout.splitlines()[-1])
         return PythonHas(told["torch"] or "", tuple(told["needing"]))
