@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "cudnn.h"
 #include "memory.h"
 #include "random.h"
 
@@ -42,6 +43,8 @@ class Hooks final : public at::CUDAHooksInterface {
   void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t most) const override { most_plans = most; }
   int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
   void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
+  bool compiledWithCuDNN() const override { return chooses_cudnn(); }
+  double batchnormMinEpsilonCuDNN() const override { return 0; }  // CUDNN_BN_MIN_EPSILON of every cuDNN since 7.5
   // Asked by what chooses between kernels, as attention does in a wheel with CUDA. The second is not in every release.
   long versionCuDNN() const override { return static_cast<long>(device(current_device()).cudnn_version); }
   long versionRuntimeCuDNN() const { return versionCuDNN(); }

@@ -11,6 +11,7 @@
 #include "attention.h"
 #include "call.h"
 #include "copies.h"
+#include "cudnn.h"
 #include "guard.h"
 #include "hooks.h"
 #include "memory.h"
@@ -154,6 +155,7 @@ void register_all() {
   register_operators();
   register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
   register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_cudnn(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }
