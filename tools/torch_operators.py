@@ -39,7 +39,7 @@ REFUSED = {
     r"_version|_fw_primal|_make_dual.*|_unpack_dual|rename.*|align_.*|names|refine_names|lift.*|resize_|resize_as_|"
     r"_resize_output_?|resize.*|_lazy_clone|_cow.*)\b": "the client's own matter",
     r"aten::(_to_cpu|to|cuda|cpu|_copy_from.*|_local_scalar_dense|item)\b": "copies have messages of their own",
-    r"aten::(_cudnn_init_dropout_state|_test_.*|_triton_.*|_dimI|_dimV|_has_.*|_is_.*|is_.*|_use_.*|sym_.*|size|stride|"
+    r"aten::(_test_.*|_triton_.*|_dimI|_dimV|_has_.*|_is_.*|is_.*|_use_.*|sym_.*|size|stride|"
     r"storage_offset|dim|numel)\b": "tests, or answers that the client has",
     r"aten::.*(cufft|_plan_cache|_nnpack_available|vulkan|metal|xpu|mps|hip|miopen|mtia).*": "of other devices",
 }  # fmt: skip
@@ -50,7 +50,8 @@ WORDS = {
     "interpolation", "equation", "api_name", "assert_msg", "padding", "pad_mode",
 }  # fmt: skip
 KEPT = {"aten::_is_all_true", "aten::_is_any_true", "aten::is_nonzero", "aten::is_same_size",
-        "aten::_use_cudnn_ctc_loss", "aten::_use_cudnn_ctc_loss.Tensor"}  # fmt: skip
+        "aten::_use_cudnn_ctc_loss", "aten::_use_cudnn_ctc_loss.Tensor",
+        "aten::_use_miopen_ctc_loss", "aten::_use_miopen_ctc_loss.Tensor"}  # fmt: skip
 
 
 def refused(name: str) -> bool:

@@ -119,6 +119,15 @@ static bool checked(const struct host_module *m, uint64_t hash) {
     return fine;
 }
 
+/* The targets that ptxas 13.1 knows; it takes all older PTX. */
+static bool known_target(int target) {
+    static const int known[] = {10, 11, 12, 13, 20, 30, 32, 35, 37, 50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90,
+                                100, 101, 103, 110, 120, 121};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i] == target) return true;
+    return false;
+}
+
 /* The header of PTX: .version, .target, .address_size; and that it is whole. */
 static CUresult look(const char *ptx, int *target, char log[LOG_BYTES]) {
     unsigned major, minor, size;
@@ -131,6 +140,7 @@ static CUresult look(const char *ptx, int *target, char log[LOG_BYTES]) {
     }
     if (!for_ || sscanf(for_, ".target sm_%d", target) != 1)
         return SAY("ptxas fatal: PTX has no .target"), CUDA_ERROR_INVALID_PTX;
+    if (!known_target(*target)) return SAY("ptxas fatal: Unknown .target 'sm_%d'", *target), CUDA_ERROR_INVALID_PTX;
     if (!address || sscanf(address, ".address_size %u", &size) != 1 || size != 64)
         return SAY("ptxas fatal: PTX is not for addresses of 64 bits"), CUDA_ERROR_INVALID_PTX;
     int depth = 0, line = 1;

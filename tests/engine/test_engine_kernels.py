@@ -201,6 +201,7 @@ WRONG = {
     "no PTX": (lambda t: "hello", 200, "no .version"),
     "newer": (lambda t: t.replace(".version 6.0", ".version 9.9"), 222, "PTX .version 9.9 is newer than"),
     "for another GPU": (lambda t: t.replace(".target sm_60", ".target sm_90"), 209, "there is none for this PTX"),
+    "for no GPU": (lambda t: t.replace(".target sm_60", ".target sm_999"), 218, "Unknown .target 'sm_999'"),
     "cut": (lambda t: t[: t.index("ld.param")], 218, "unbalanced braces"),
     "changed": (lambda t: t.replace("mul.rn", "add.rn"), 209, "there is none for this PTX"),
 }  # fmt: skip

@@ -83,6 +83,7 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
 
 void register_attention(torch::Library& autograd, torch::Library& plain) {
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&server_choice);
+  plain.impl("_fused_sdp_choice", &server_choice);
   autograd.impl("scaled_dot_product_attention", &attention);
   plain.impl("scaled_dot_product_attention", &attention);
 }

@@ -6,7 +6,6 @@
 
 #include <new>
 
-#include "cudnn.h"
 #include "memory.h"
 #include "random.h"
 
@@ -15,6 +14,13 @@ namespace eat {
 namespace {
 
 int64_t most_plans = 4096;  // as CUDA begins; the plans themselves are the server's
+
+// Before the connection nobody has a tensor of the device, and the question must open nothing.
+bool has_cudnn() {
+  if (!is_connected() || !device_count()) return false;
+  const Device& here = device(current_device());
+  return !here.processor && here.cudnn_version > 0;
+}
 
 class Hooks final : public at::CUDAHooksInterface {
  public:
@@ -43,7 +49,9 @@ class Hooks final : public at::CUDAHooksInterface {
   void cuFFTSetPlanCacheMaxSize(c10::DeviceIndex, int64_t most) const override { most_plans = most; }
   int64_t cuFFTGetPlanCacheSize(c10::DeviceIndex) const override { return 0; }
   void cuFFTClearPlanCache(c10::DeviceIndex) const override {}
-  bool compiledWithCuDNN() const override { return chooses_cudnn(); }
+  // Facts of the server's GPU: by them torch takes cuDNN's kernels of batch norm, grid sampling and recurrent networks.
+  bool compiledWithCuDNN() const override { return has_cudnn(); }
+  bool hasCuDNN() const override { return has_cudnn(); }
   double batchnormMinEpsilonCuDNN() const override { return 0; }  // CUDNN_BN_MIN_EPSILON of every cuDNN since 7.5
   // Asked by what chooses between kernels, as attention does in a wheel with CUDA. The second is not in every release.
   long versionCuDNN() const override { return static_cast<long>(device(current_device()).cudnn_version); }

@@ -47,7 +47,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
   const c10::FunctionSchema& schema = op.schema();
   name = schema.name();
   overload = schema.overload_name();
-  asks = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  // The room that cuDNN keeps for a backward depends on whether there is dropout.
+  asks = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) || op.operator_name().name == "aten::_cudnn_rnn";
   static const std::set<std::string> indexing{"aten::index", "aten::_unsafe_index"};
   static const std::set<std::string> putting{"aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put"};
   is_index = indexing.count(name) > 0;

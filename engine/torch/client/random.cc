@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <atomic>
 #include <mutex>
 
 namespace eat {
@@ -34,9 +35,11 @@ class RemoteGenerator final : public c10::GeneratorImpl {
   }
   static c10::DeviceType device_type() { return at::kCUDA; }
   uint32_t number() const { return number_; }
+  uint64_t seedings() const { return seedings_; }
 
   void set_current_seed(uint64_t seed) override {
     seed_ = seed;
+    seedings_++;
     offset_ = 0;
     if (!number_ && !is_connected()) device_unconnected(device_.index()).seed = seed;  // sent with the connection
     else send_seed(where(), number_, seed);
@@ -76,6 +79,7 @@ class RemoteGenerator final : public c10::GeneratorImpl {
 
   uint32_t number_;
   uint64_t seed_ = DEFAULT_SEED, offset_ = 0;
+  std::atomic<uint64_t> seedings_{0};
 };
 
 }  // namespace
@@ -143,6 +147,8 @@ const at::Generator& default_generator(int number) {
   while (made.size() <= index) made.push_back(at::make_generator<RemoteGenerator>(static_cast<int>(made.size()), 0u));
   return made[index];
 }
+
+uint64_t seedings(int device) { return default_generator(device).get<RemoteGenerator>()->seedings(); }
 
 at::Generator new_generator(int number) {
   return at::make_generator<RemoteGenerator>(number < 0 ? current_device() : number, next_generator++);

@@ -21,6 +21,8 @@ std::string get_state(Device& device, uint32_t generator);
 void set_state(Device& device, uint32_t generator, const std::string& state);
 
 const at::Generator& default_generator(int device);
+// How often it was seeded.
+uint64_t seedings(int device);
 at::Generator new_generator(int device);
 // 0 for the device's own; the generator is one of ours.
 uint32_t generator_number(const at::Generator& generator);

@@ -1,17 +1,27 @@
-// LSTM on processors: see recurrent.h. torch's own function takes oneDNN's layers for tensors on the CPU and fused CUDA cells for
+// See recurrent.h. On a GPU with cuDNN torch's own functions go to a table of kernels that only a wheel with CUDA fills: here it is
+// filled with one operator of the server. The weights are not one piece of memory there, so cuDNN gathers them at each call.
+// On processors, LSTM: torch's own function takes oneDNN's layers for tensors on the CPU and fused CUDA cells for
 // tensors on CUDA. Where the server computes on processors, this follows torch's function for the CPU (ATen/native/mkldnn/RNN.cpp).
 #include "recurrent.h"
 
 #include <ATen/Context.h>
+#include <ATen/native/RNN.h>
+#include <ATen/ops/_cudnn_init_dropout_state.h>
+#include <ATen/ops/_cudnn_rnn.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/lstm_native.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <mutex>
+#include <unordered_map>
+
 #include "memory.h"
+#include "random.h"
 
 namespace eat {
 
@@ -20,7 +30,7 @@ namespace {
 using at::Tensor;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-constexpr int64_t MODE_LSTM = 2;  // of oneDNN's kinds of networks
+constexpr int64_t RELU = 0, TANH = 1, LSTM = 2, GRU = 3;  // kinds of networks, of cuDNN as of oneDNN
 
 bool by_layers(const Tensor& input, at::TensorList hidden) {
   return is_remote(input) && device(input.device().index()).processor && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
@@ -43,7 +53,7 @@ Three lstm(const Tensor& given, at::TensorList hidden, at::TensorList weights, b
       Tensor none = biases ? Tensor() : at::zeros(own[0].sizes(), own[0].options());
       auto [out, h, c, workspace] =
           at::mkldnn_rnn_layer(input, own[0], own[1], biases ? own[2] : none, biases ? own[3] : none, hx[index], cx[index], direction > 0, {},
-                               MODE_LSTM, hx.size(2), layers, biases, both_ways, batch_first, train);
+                               LSTM, hx.size(2), layers, biases, both_ways, batch_first, train);
       output.push_back(out);
       hy.push_back(h);
       cy.push_back(c);
@@ -55,9 +65,85 @@ Three lstm(const Tensor& given, at::TensorList hidden, at::TensorList weights, b
   return {input, at::stack(hy, 0), at::stack(cy, 0)};
 }
 
+struct Dropping {
+  Tensor state;
+  uint64_t seedings = 0;
+};
+
+// The state of cuDNN's dropout, one for each device, made anew after the generator was seeded, as torch does.
+Tensor dropout_state(const Tensor& input, double dropout, bool train) {
+  static std::mutex mutex;
+  static auto* kept = new std::unordered_map<int, Dropping>;
+  std::lock_guard<std::mutex> lock(mutex);
+  int device = input.device().index();
+  Dropping& here = (*kept)[device];
+  uint64_t now = seedings(device);
+  if (train && dropout > 0 && (!here.state.defined() || here.seedings != now)) {
+    int64_t seed = at::empty({}, input.options().dtype(at::kLong)).random_(default_generator(device)).item<int64_t>();
+    here = {at::_cudnn_init_dropout_state(dropout, train, seed, input.options().dtype(at::kByte)), now};
+  }
+  return here.state;
+}
+
+struct Network {
+  at::TensorList weights;
+  bool biases;
+  int64_t layers;
+  double dropout;
+  bool train, both_ways, batch_first;
+};
+
+Three by_cudnn(int64_t mode, const Tensor& input, const Tensor& hx, const Tensor& cx, const Network& of, at::IntArrayRef batches) {
+  bool projected = cx.defined() && cx.size(2) != hx.size(2);
+  auto [output, hy, cy, reserve, weights] =
+      at::_cudnn_rnn(input, of.weights, (of.biases ? 4 : 2) + projected, std::nullopt, hx, cx, mode, projected ? cx.size(2) : hx.size(2),
+                     projected ? hx.size(2) : 0, of.layers, of.batch_first, of.dropout, of.train, of.both_ways, batches,
+                     dropout_state(input, of.dropout, of.train));
+  return {output, hy, cy};
+}
+
+at::IntArrayRef batches_of(const Tensor& sizes) {
+  TORCH_CHECK(sizes.dim() == 1, "batch_sizes tensor should be 1D");
+  TORCH_CHECK(sizes.device().is_cpu(), "batch_sizes tensor should be on CPU, but got ", sizes.device());
+  return {sizes.const_data_ptr<int64_t>(), static_cast<size_t>(sizes.size(0))};
+}
+
+template <int64_t MODE>
+void padded(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& hx, at::TensorList weights, bool biases, int64_t layers,
+            double dropout, bool train, bool both_ways, bool batch_first) {
+  std::tie(output, hy, std::ignore) = by_cudnn(MODE, input, hx, {}, {weights, biases, layers, dropout, train, both_ways, batch_first}, {});
+}
+
+template <int64_t MODE>
+void packed(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& sizes, const Tensor& hx, at::TensorList weights, bool biases,
+            int64_t layers, double dropout, bool train, bool both_ways) {
+  Network of{weights, biases, layers, dropout, train, both_ways, false};
+  std::tie(output, hy, std::ignore) = by_cudnn(MODE, input, hx, {}, of, batches_of(sizes));
+}
+
+void lstm_padded(Tensor& output, Tensor& hy, Tensor& cy, const Tensor& input, at::TensorList hidden, at::TensorList weights, bool biases,
+                 int64_t layers, double dropout, bool train, bool both_ways, bool batch_first) {
+  Network of{weights, biases, layers, dropout, train, both_ways, batch_first};
+  std::tie(output, hy, cy) = by_cudnn(LSTM, input, hidden[0], hidden[1], of, {});
+}
+
+void lstm_packed(Tensor& output, Tensor& hy, Tensor& cy, const Tensor& input, const Tensor& sizes, at::TensorList hidden,
+                 at::TensorList weights, bool biases, int64_t layers, double dropout, bool train, bool both_ways) {
+  Network of{weights, biases, layers, dropout, train, both_ways, false};
+  std::tie(output, hy, cy) = by_cudnn(LSTM, input, hidden[0], hidden[1], of, batches_of(sizes));
+}
+
 }  // namespace
 
 void register_recurrent(torch::Library& autograd, torch::Library& plain) {
+  at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm_padded);
+  at::native::lstm_packed_cudnn_stub.set_cuda_dispatch_ptr(&lstm_packed);
+  at::native::gru_cudnn_stub.set_cuda_dispatch_ptr(&padded<GRU>);
+  at::native::gru_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<GRU>);
+  at::native::rnn_tanh_cudnn_stub.set_cuda_dispatch_ptr(&padded<TANH>);
+  at::native::rnn_tanh_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<TANH>);
+  at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&padded<RELU>);
+  at::native::rnn_relu_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<RELU>);
   autograd.impl("lstm.input", &lstm);
   plain.impl("lstm.input", &lstm);
 }

@@ -1,4 +1,4 @@
-// Recurrent networks on servers that compute on processors: the same kernels as a native run there.
+// Recurrent networks: the same kernels as a native run beside the server, oneDNN's on processors, cuDNN's on a GPU.
 #pragma once
 
 namespace torch {

@@ -1,7 +1,9 @@
 // Which operator gets which kernel: see register.h.
 #include "register.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/TensorFactories.h>
 #include <torch/library.h>
 
 #include <memory>
@@ -11,7 +13,6 @@
 #include "attention.h"
 #include "call.h"
 #include "copies.h"
-#include "cudnn.h"
 #include "guard.h"
 #include "hooks.h"
 #include "memory.h"
@@ -23,6 +24,7 @@ namespace eat {
 namespace {
 
 using c10::DispatchKey;
+using c10::DispatchKeySet;
 
 int count = 0;
 
@@ -55,7 +57,7 @@ const char* refused_kind(const std::string& plain) {
   for (const char* begin : {"quantize_per_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}) {
     if (plain.rfind(begin, 0) == 0) return "quantised tensors";
   }
-  for (const char* begin : {"_nested_tensor_from", "_nested_from_padded"}) {
+  for (const char* begin : {"_nested_tensor_from", "_nested_from_padded", "_nested_view_from_buffer"}) {
     if (plain.rfind(begin, 0) == 0) return "nested tensors";
   }
   return plain == "to_mkldnn" ? "tensors of oneDNN" : nullptr;
@@ -96,6 +98,15 @@ bool is_library_question(const std::string& plain) { return plain == "_use_cudnn
 bool is_pinned_tensor(const at::Tensor&, std::optional<at::Device>) { return false; }
 void record_stream(at::Tensor&, c10::Stream) {}
 
+// A tensor of zeros without memory. A wheel with CUDA has a kernel of its own, which would ask the driver of this machine.
+at::Tensor efficientzerotensor(at::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>,
+                               std::optional<at::Device> where, std::optional<bool>) {
+  at::Device on(at::kCUDA, where && where->has_index() ? where->index() : static_cast<c10::DeviceIndex>(current_device()));
+  at::native::ZeroTensorAllocator none(on);
+  return at::detail::empty_generic(size, &none, DispatchKeySet(DispatchKey::CUDA) | DispatchKeySet(DispatchKey::ZeroTensor),
+                                   dtype.value_or(at::get_default_dtype_as_scalartype()), std::nullopt);
+}
+
 std::vector<std::unique_ptr<torch::Library>>& libraries() {
   static auto* kept = new std::vector<std::unique_ptr<torch::Library>>;  // unregistering at exit would call into a torch that is gone
   return *kept;
@@ -121,12 +132,13 @@ void register_operators() {
   aten.impl("_local_scalar_dense", &item);
   aten.impl("is_pinned", &is_pinned_tensor);
   aten.impl("record_stream", &record_stream);
+  aten.impl("_efficientzerotensor", &efficientzerotensor);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     std::string plain = name.name.substr(6), full = plain + (name.overload_name.empty() ? "" : "." + name.overload_name);
     auto op = dispatcher.findSchema(name);
-    if (!op || own().count(full) || own().count(plain) || is_view(op->schema())) continue;
+    if (!op || own().count(full) || own().count(plain)) continue;
     if (is_library_question(plain)) {
       aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LibraryQuestion>()));
       continue;
@@ -136,7 +148,7 @@ void register_operators() {
       aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
       continue;
     }
-    if (!kernel && !whole(full)) continue;
+    if (is_view(op->schema()) || (!kernel && !whole(full))) continue;
     aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<RemoteKernel>(*op)));
     count++;
   }
@@ -155,7 +167,6 @@ void register_all() {
   register_operators();
   register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
   register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
-  register_cudnn(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }
