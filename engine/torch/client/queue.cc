@@ -10,12 +10,20 @@
 #include <cstring>
 #include <utility>
 
+#include "../shared/network.h"
+
 namespace eat {
 
 namespace {
 constexpr size_t MOST_QUEUED = size_t(256) << 20;  // copied bytes that wait to be sent; then who sends waits
 constexpr size_t KEPT_BUFFER = size_t(4) << 20;    // a buffer that grew beyond is given back
+constexpr uint32_t CUT_S = 30;                      // nothing is acknowledged for so long: the network is cut
 constexpr int NAP_US = 60;                         // the writer looks again after this, before it sleeps
+
+std::string cut_off(const Where& where) {
+  return "the GPU server " + where.name() + " has acknowledged nothing for " + std::to_string(CUT_S) +
+         " s: the network to it is cut, or its machine is off";
+}
 }  // namespace
 
 bool (*interrupted)() = nullptr;
@@ -124,7 +132,9 @@ bool Connection::write_all(const char* data, size_t count) {
         lock.lock();
         reading_ = false;
         answered_.notify_all();
+        lock.unlock();
       }
+      if (is_cut(fd_, CUT_S)) fail(cut_off(where_));
       continue;
     }
     fail("the connection to the GPU server " + where_.name() + " is lost (" + strerror(went ? errno : EPIPE) + ")");
@@ -193,6 +203,7 @@ void Connection::wait(Ticket& ticket) {
     if (now - looked < std::chrono::milliseconds(90)) continue;
     looked = now;
     lock.unlock();
+    if (is_cut(fd_, CUT_S)) fail(cut_off(where_));
     if (interrupted && interrupted()) throw Interrupted();
     lock.lock();
     double waited_s = std::chrono::duration<double>(now - began).count();
@@ -251,9 +262,10 @@ void Connection::close() {
   if (fd_ < 0) return;
   {
     Lock lock(mutex_);
+    // The thread of the connection writes: it gives up where the server takes nothing, once `dead_` is set.
     for (int tries = 0; tries < 10 && !dead_ && (sending_ || !pending_.empty()); tries++) {
-      if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
-      else send_pending(lock);
+      wake();
+      answered_.wait_for(lock, std::chrono::milliseconds(100));
     }
     closing_ = true;
     if (!dead_) why_ = "the connection to the GPU server " + where_.name() + " is closed";

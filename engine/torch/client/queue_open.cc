@@ -31,7 +31,6 @@ void prepare(int fd) {
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S / 3);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, KEEPALIVE_S * 1000);
   timeval slice{0, 100000};  // the reader looks up ten times a second
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
 }

@@ -1,10 +1,13 @@
 #include "watch.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
+
+#include "../shared/network.h"
 
 namespace eat {
 
@@ -33,6 +36,10 @@ void Watch::loop() {
     if (poll(waits, 2, 500) < 0 && errno != EINTR) return;
     if (waits[0].revents) return;
     auto now = clock();
+    if (!gone && is_cut(link_.fd(), CUT_S)) {
+      shutdown(link_.fd(), SHUT_RDWR);  // who reads or writes is told
+      gone = now;
+    }
     if (waits[1].revents && !gone) gone = now;
     if (gone && now - gone > GRACE_S * 1000) _exit(4);
     auto* name = name_.load(std::memory_order_acquire);

@@ -23,6 +23,8 @@ class Watch {
 
   // Ends the process when what this thread of the session is in has not ended so long after its client has.
   static constexpr double GRACE_S = 10;
+  // The client is gone when what was sent is not acknowledged for so long.
+  static constexpr uint32_t CUT_S = 20;
 
  private:
   static uint64_t clock();
