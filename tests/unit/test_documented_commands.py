@@ -21,8 +21,12 @@ PAGES = [
     *sorted((ROOT / "toolkit").rglob("*.py")),
     *sorted((ROOT / "validation").rglob("*.py")),
     *sorted((ROOT / "validation/measures").glob("*/*.yml")),
+    *sorted((ROOT / "examples").glob("*.md")),
+    *sorted((ROOT / "engine/torch").rglob("*.py")),
+    *sorted((ROOT / "engine/torch").rglob("*.cc")),
+    ROOT / "engine/torch/server/elastic-ai-torchserver",
 ]
-_LINE = re.compile(r"(?:^ {4,}(?:\$ )?|`|\"\"\"|  )toolkit ([a-z][^`\"\n]*)", re.MULTILINE)
+_LINE = re.compile(r"(?:^ {4,}(?:\$ )?|`|\"\"\"|  |\(|: )toolkit ([a-z][^`\"\n]*)", re.MULTILINE)
 
 
 def said(text: str) -> Iterator[list[str]]:
@@ -64,5 +68,7 @@ def test_pages_have_command_lines() -> None:
 def test_lines_are_read_and_what_is_gone_is_found() -> None:
     page = "    toolkit trace JOB\n`toolkit validate --plan-only`\n    $ toolkit lease request -n 1 --hours 2   # x\n"
     page += "    toolkit run --time 2h -- python x.py --hours 2\n    toolkit lab fault set gpu2 slow-link\n"
-    assert [wrong(words) for words in said(page)] == ["command", "--plan-only", "--hours", "", ""]
+    page += "use the other: toolkit run --only (NAME=1)\n"
+    page += "or beside it (toolkit run --where server)\n"
+    assert [wrong(words) for words in said(page)] == ["command", "--plan-only", "--hours", "", "", "--only", ""]
     assert {"lab fault set", "lease request"} <= set(PATHS)

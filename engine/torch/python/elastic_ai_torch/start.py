@@ -27,7 +27,7 @@ def start() -> None:
     if own_gpu() and os.environ.get("ELASTIC_AI_TORCH_ONLY_LEASED") != "1":
         say(
             "this machine has a GPU of its own, and PyTorch uses that one, not the lease's; "
-            "to use only the lease's: toolkit run --only-leased (ELASTIC_AI_TORCH_ONLY_LEASED=1)"
+            "`toolkit run` sets ELASTIC_AI_TORCH_ONLY_LEASED=1, by which only the lease's are used"
         )
         return
     try:
