@@ -134,7 +134,7 @@ def run(**options: Any) -> None:
 
     \f
     What PROGRAM imports decides by which of the site's engines it gets its GPUs, or that it runs on the server; one
-    line says so, and --engine or --where decide by hand.
+    line reports it, and --engine or --where decide by hand.
 
     \b
     toolkit run -n 2 -p 0.5 --apart -- …                 two halves, each on a GPU of its own
