@@ -131,6 +131,10 @@ def server(folder: Path, *options: str, engine: Path | None = None, **settings: 
             process.wait()
 
 
+class LossesDifferError(AssertionError):
+    """A program ran to its end on both sides, and printed other losses."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """How a program ended, and what it printed."""
@@ -197,5 +201,10 @@ def same_bits(program: Path, on: Server, *arguments: str, **more: str) -> Mappin
         remote = run(program, "remote", on, *arguments, cwd=Path(two), **more)
     assert native.losses, f"{program.name} printed no loss"
     assert "device cuda" in remote.out, f"{program.name} was not on the device: {remote.out[-500:]}"
-    assert native.losses == remote.losses, f"{program.name}: losses differ\n{native.losses}\n{remote.losses}"
+    assert len(native.losses) == len(remote.losses), f"{program.name}: {native.losses}\n{remote.losses}"
+    for step, (one, other) in enumerate(zip(native.losses, remote.losses, strict=True)):
+        if one != other:
+            raise LossesDifferError(
+                f"{program.name}: losses differ at step {step}: natively {one}, by the engine {other}"
+            )
     return {"native": native, "remote": remote}

@@ -69,7 +69,7 @@ void Encoder::tensor(const at::Tensor& tensor) {
                               " are not carried to a leased GPU; use dense tensors, or run on the server (toolkit run --where server)");
   RemoteStorage& storage = remote_storage(tensor);
   on(*storage.device);
-  if (argument_->written) storage.known.clear();
+  if (argument_->changed) storage.known.clear();
   size_t slot = 0;
   while (slot < slots.size() && slots[slot] != storage.number) slot++;
   if (slot == slots.size()) slots.push_back(storage.number);

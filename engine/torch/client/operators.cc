@@ -59,6 +59,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
     ArgumentInfo info;
     info.list = list_kind(argument.type());
     info.written = argument.alias_info() && argument.alias_info()->isWrite();
+    info.changed = info.written || argument.name().rfind("running_", 0) == 0;
     info.out = argument.is_out();
     info.number = is_number(argument.type());
     has_out |= info.out;

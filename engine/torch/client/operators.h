@@ -13,6 +13,7 @@ enum class ListOf : uint8_t { NOTHING, INTS, BOOLS, DOUBLES, TENSORS, OPTIONAL_T
 struct ArgumentInfo {
   ListOf list = ListOf::NOTHING;
   bool written = false;  // the schema marks it as written
+  bool changed = false;  // or it is one of the running statistics, which batch norms write though their schemas do not say so
   bool out = false;      // an `out=`
   bool number = false;   // a Scalar: its value may stand in the payload
 };
