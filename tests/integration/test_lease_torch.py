@@ -18,6 +18,9 @@ for _ in range(400):
 """
 TRAIN = "python /home/alice/resnet.py --steps 3 --depth 26"
 
+#: It brings a further engine to the lab, which the tests of the site after it would see as a change.
+pytestmark = pytest.mark.rest
+
 
 @pytest.fixture(scope="module")
 def torch_lab(pool: Lab) -> Lab:
