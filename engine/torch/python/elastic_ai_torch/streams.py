@@ -67,7 +67,7 @@ class Stream(torch.Stream):
         return 0, 0
 
     def query(self) -> bool:
-        """Whether all that was asked of the device is done."""
+        """Wait for all that was asked of the device, which is done then."""
         return bool(super().query())
 
     def synchronize(self) -> None:
