@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,14 @@ from toolkit.interruption import interrupted_afterwards, term_as_ctrl_c
 from toolkit.lab import drill_validation
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_acts() -> Iterator[None]:
+    """Ctrl-C is ignored by what a shell started in the background, as these tests may have been."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=SIGNALS)
