@@ -46,8 +46,8 @@ def newest(versions: Sequence[str], count: int = COUNT) -> list[str]:
 
 def last_releases() -> list[str]:
     """What the package index has of them. BuildError where it has none."""
-    told = _pip(["index", "versions", "torch"], "--all")
-    listed = re.search(r"^Available versions: (.*)$", told, re.MULTILINE)
+    index = _pip(["index", "versions", "torch"], "--all")
+    listed = re.search(r"^Available versions: (.*)$", index, re.MULTILINE)
     found = newest([one.strip().partition("+")[0] for one in listed[1].split(",")] if listed else [])
     if not found:
         least = ".".join(str(number) for number in OLDEST)

@@ -57,11 +57,11 @@ def _bare(word: str) -> str:
     return Path(word).name
 
 
-def _after_options(words: Sequence[str], valued: Sequence[str]) -> int:
+def _after_options(tokens: Sequence[str], valued: Sequence[str]) -> int:
     """Index of the first word that is no option, nor a value of one, nor an assignment of a variable."""
     at = 0
-    while at < len(words):
-        word = words[at]
+    while at < len(tokens):
+        word = tokens[at]
         if word == "--":
             return at + 1
         if word in valued:
@@ -75,55 +75,55 @@ def _after_options(words: Sequence[str], valued: Sequence[str]) -> int:
 
 def unwrapped(argv: Sequence[str]) -> tuple[list[str], bool]:
     """The command line inside wrappers, and whether it is in an environment of a manager of such."""
-    words, managed = list(argv), False
-    while words:
-        name = _bare(words[0])
-        if re.match(r"[A-Za-z_]\w*=", words[0]):
-            words = words[1:]
+    tokens, managed = list(argv), False
+    while tokens:
+        name = _bare(tokens[0])
+        if re.match(r"[A-Za-z_]\w*=", tokens[0]):
+            tokens = tokens[1:]
         elif name in WRAPPERS:
             valued, before = WRAPPERS[name]
-            words = words[1:]
-            words = words[_after_options(words, valued) :][before:]
-        elif name in MANAGERS and MANAGERS[name] in words[1:3]:
-            words = words[words.index(MANAGERS[name]) + 1 :]
-            words, managed = words[_after_options(words, _MANAGER_VALUES) :], True
+            tokens = tokens[1:]
+            tokens = tokens[_after_options(tokens, valued) :][before:]
+        elif name in MANAGERS and MANAGERS[name] in tokens[1:3]:
+            tokens = tokens[tokens.index(MANAGERS[name]) + 1 :]
+            tokens, managed = tokens[_after_options(tokens, _MANAGER_VALUES) :], True
         else:
             break
-    return words, managed
+    return tokens, managed
 
 
-def _files(words: Sequence[str]) -> tuple[Path, ...]:
-    return tuple(Path(word.partition("::")[0]) for word in words if re.search(r"\.py(::|$)", word))
+def _files(tokens: Sequence[str]) -> tuple[Path, ...]:
+    return tuple(Path(word.partition("::")[0]) for word in tokens if re.search(r"\.py(::|$)", word))
 
 
 def _there(paths: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(path for path in paths if path.is_file())
 
 
-def _launched(python: str, words: Sequence[str], imports: tuple[str, ...]) -> PythonProgram:
+def _launched(python: str, tokens: Sequence[str], imports: tuple[str, ...]) -> PythonProgram:
     """The program that a launcher starts: a module after -m, else the first file of Python."""
-    for at, word in enumerate(words[:-1]):
-        if word in ("-m", "--module") and not words[at + 1].startswith("-"):
-            return PythonProgram(python, module=words[at + 1], imports=imports)
+    for at, word in enumerate(tokens[:-1]):
+        if word in ("-m", "--module") and not tokens[at + 1].startswith("-"):
+            return PythonProgram(python, module=tokens[at + 1], imports=imports)
         if word.endswith(".py"):
             break
-    files = _there(_files(words))
+    files = _there(_files(tokens))
     return PythonProgram(python, file=files[0] if files else None, imports=imports)
 
 
-def _of_python(python: str, words: Sequence[str]) -> PythonProgram:
+def _of_python(python: str, tokens: Sequence[str]) -> PythonProgram:
     """By Python's own options."""
     at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] not in ("-", "--"):
-        word = words[at]
+    while at < len(tokens) and tokens[at].startswith("-") and tokens[at] not in ("-", "--"):
+        word = tokens[at]
         if word.startswith("--"):
             at += 2 if word == "--check-hash-based-pycs" else 1
             continue
         for place, letter in enumerate(word[1:], 1):
             if letter in "cm" + _PYTHON_VALUES:
                 rest = word[place + 1 :]
-                value = rest or (words[at + 1] if at + 1 < len(words) else "")
-                after = list(words[at + (1 if rest else 2) :])
+                value = rest or (tokens[at + 1] if at + 1 < len(tokens) else "")
+                after = list(tokens[at + (1 if rest else 2) :])
                 if letter == "c":
                     return PythonProgram(python, code=value)
                 if letter == "m" and value in LAUNCHING_MODULES:
@@ -133,7 +133,7 @@ def _of_python(python: str, words: Sequence[str]) -> PythonProgram:
                 at += 0 if rest else 1
                 break
         at += 1
-    rest_words = list(words[at:])
+    rest_words = list(tokens[at:])
     if rest_words[:1] == ["--"]:
         rest_words = rest_words[1:]
     if not rest_words or rest_words[0] == "-":
@@ -155,19 +155,19 @@ def _lines(text: str) -> Iterator[list[str]]:
     for line in re.sub(r"\\\n", " ", text).splitlines():
         for part in re.split(r"&&|\|\||[;|&]|\bthen\b|\bdo\b", line):
             try:
-                words = shlex.split(part, comments=True)
+                tokens = shlex.split(part, comments=True)
             except ValueError:
                 continue
-            if words:
-                yield words
+            if tokens:
+                yield tokens
 
 
 def _of_shell(text: str, managed: bool, depth: int) -> PythonProgram | None:
-    found = (program_of(words, managed, depth + 1) for words in _lines(text) if not words[0].startswith("$"))
+    found = (program_of(tokens, managed, depth + 1) for tokens in _lines(text) if not tokens[0].startswith("$"))
     return next((one for one in found if one is not None and one != PythonProgram(one.python)), None)
 
 
-def _of_file(path: Path, words: Sequence[str], managed: bool, depth: int) -> PythonProgram | None:
+def _of_file(path: Path, tokens: Sequence[str], managed: bool, depth: int) -> PythonProgram | None:
     """A script, by its first line."""
     head = _head(path)
     if not head.startswith(b"#!"):
@@ -182,38 +182,38 @@ def _of_file(path: Path, words: Sequence[str], managed: bool, depth: int) -> Pyt
     name = _bare(inner[0])
     if _PYTHON.fullmatch(name):
         python = "" if managed else shutil.which(inner[0]) or ""
-        return PythonProgram(python, file=path, others=_there(_files(words)))
+        return PythonProgram(python, file=path, others=_there(_files(tokens)))
     if name in _SHELLS:
         # pip makes such a head where the interpreter's path is long: '''exec' /path/python "$0" "$@"
         text = path.read_bytes()[:MOST_BYTES].decode(errors="replace")
         long_path = re.match(r"#![^\n]*\n'''exec' \"?([^\"\n]+?)\"? \"\$0\"", text)
         if long_path:
-            return PythonProgram("" if managed else long_path[1], file=path, others=_there(_files(words)))
+            return PythonProgram("" if managed else long_path[1], file=path, others=_there(_files(tokens)))
         return _of_shell(text, managed, depth)
     return None
 
 
 def program_of(argv: Sequence[str], managed: bool = False, depth: int = 0) -> PythonProgram | None:
     """The Python program of a command line; None where it starts none, as far as that can be read."""
-    words, inside = unwrapped(argv)
+    tokens, inside = unwrapped(argv)
     managed = managed or inside
-    if not words or depth > 4:
+    if not tokens or depth > 4:
         return None
-    name = _bare(words[0])
-    path = shutil.which(words[0]) or (words[0] if Path(words[0]).is_file() else "")
+    name = _bare(tokens[0])
+    path = shutil.which(tokens[0]) or (tokens[0] if Path(tokens[0]).is_file() else "")
     if _PYTHON.fullmatch(name):
-        return _of_python("" if managed else path, words[1:])
+        return _of_python("" if managed else path, tokens[1:])
     if name in LAUNCHERS:
         script = _of_file(Path(path), [], managed, depth) if path else None
-        return _launched(script.python if script else "", words[1:], (LAUNCHERS[name],))
+        return _launched(script.python if script else "", tokens[1:], (LAUNCHERS[name],))
     if name in _SHELLS:
-        if "-c" in words[1:-1]:
-            return _of_shell(words[words.index("-c") + 1], managed, depth)
-        script_at = _after_options(words[1:], ("-o", "-O")) + 1
-        if script_at < len(words) and Path(words[script_at]).is_file():
-            text = Path(words[script_at]).read_bytes()[:MOST_BYTES].decode(errors="replace")
+        if "-c" in tokens[1:-1]:
+            return _of_shell(tokens[tokens.index("-c") + 1], managed, depth)
+        script_at = _after_options(tokens[1:], ("-o", "-O")) + 1
+        if script_at < len(tokens) and Path(tokens[script_at]).is_file():
+            text = Path(tokens[script_at]).read_bytes()[:MOST_BYTES].decode(errors="replace")
             return _of_shell(text, managed, depth)
         return None
-    if managed and words[0].endswith(".py") and Path(words[0]).is_file():
-        return PythonProgram("", file=Path(words[0]))
-    return _of_file(Path(path), words[1:], managed, depth) if path else None
+    if managed and tokens[0].endswith(".py") and Path(tokens[0]).is_file():
+        return PythonProgram("", file=Path(tokens[0]))
+    return _of_file(Path(path), tokens[1:], managed, depth) if path else None
