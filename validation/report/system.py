@@ -64,6 +64,7 @@ _NAMES = {
     "training_nccl": "NCCL of the training",
     "training_cudnn": "cuDNN of the training",
     "nvlink_unread": "NVLink, not read because",
+    "nvlink_disabled": "NVLinks disabled by the driver's parameter",
     "clock_offset_s": "Clock, offset in s",
 }
 _SPEED = re.compile(r"(\d+ Mbit/s)")
