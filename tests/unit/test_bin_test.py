@@ -123,7 +123,8 @@ def test_the_parts_of_bin_test_have_their_checks() -> None:
     assert {"ruff", "mypy", "yamllint", "shellcheck", "ansible-lint"} <= names["lint"]
     assert names["unit"] == {"unit tests"}
     assert names["lab"] == {"a small site as on Ubuntu", "the site in the lab"}
-    assert len(names["functional"]) == 5
+    assert "PyTorch by the engine torch" in names["functional"]
+    assert len(names["functional"]) == 6
     with_rest = [c.command for c in checks(EVERYTHING, None) if c.command[1:3] == ("-m", "pytest")]
     assert sum("--rest" in command for command in with_rest) == len(with_rest) - 1, "all but the small site"
 
