@@ -74,8 +74,10 @@ def _make(folder: Path) -> None:
     patiently(
         "making an environment for torch", [sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)]
     )
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python"), "install", "--quiet", "--no-compile"]
-    patiently(f"installing {wanted()} (about 200 MB)", [*pip, "--no-deps", "-r", str(LOCK)])
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
+    install = [*pip, "install", "--quiet", "--no-compile", "--no-deps", "-r", str(LOCK)]
+    patiently(f"installing {wanted()} (about 200 MB)", install)
+    patiently("looking whether the lock names all that its packages need", [*pip, "check"])
 
 
 @cache
