@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails;
-the schemas of answers and documents; and the register of the hashes of this release's rules, by which runs of it are
+the schemas of answers, documents and the report; and the register of the hashes of this release's rules, by which runs of it are
 known later.
 
     tools/make_docs.py              write them
@@ -26,6 +26,7 @@ from toolkit import answer_forms, exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
 from tools.docsite import measured  # noqa: E402
 from validation.model import LabLink  # noqa: E402
+from validation.report.json_report import json_schema  # noqa: E402
 from validation.rules.bounds import bounds_of  # noqa: E402
 from validation.rules.fabric import load_fabric  # noqa: E402
 from validation.run.catalogue import load_criteria  # noqa: E402
@@ -83,6 +84,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 WHOLE: dict[str, Callable[[], str]] = {
     f"validation/rules/{REGISTER}": register_text,
     **{f"docs/schema/{name}": partial(_json, schema) for name, schema in answer_forms.files().items()},
+    "docs/schema/report-2.json": lambda: _json(json_schema()),
 }
 
 
