@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails;
-the schemas of answers, documents and the report; and the register of the hashes of this release's rules, by which runs of it are
-known later.
+the schemas of answers, documents and the report; and the register of the hashes of this release's rules, by which
+runs of it are known later.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
