@@ -8,7 +8,7 @@ import yaml
 
 from tests.support.lab_folder import make_lab
 from toolkit.errors import LabError
-from toolkit.lab import members
+from toolkit.lab import members, torch_nodes
 from toolkit.lab.debrepo import Served
 from toolkit.lab.lab import load
 from toolkit.lab.members import grown, shrunk
@@ -147,3 +147,13 @@ def test_the_engine_of_a_lab_stays_when_a_node_joins_for_leases_may_run_on_it(la
     members.add(lab, "gpu3", print)
     assert named.items() <= yaml.safe_load(hosts.read_text())["all"]["vars"].items()
     assert archive.read_bytes() == b"an archive"
+
+
+def test_a_node_that_joins_has_the_pytorch_of_its_lab(lab: str, monkeypatch):
+    monkeypatch.setattr(members, "_start", _start)
+    home = load(lab).dir
+    torch_nodes.give(home, [], "older")
+    torch_nodes.give(home, [], "newer")
+    spec = members.add(lab, "client2", lambda _: None)
+    script = spec.node_dir(spec.node("client2")) / "root" / torch_nodes.COMMAND
+    assert torch_nodes.python_of("newer") in script.read_text()

@@ -26,6 +26,7 @@ def torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Torch:
         (packages / name).write_text("X = 1\n")
     found = Torch("2.13.0+cpu", "abc", packages / "torch", 1)
     monkeypatch.setenv("ELASTIC_AI_LAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("ELASTIC_AI_LAB_DIR", str(tmp_path / "state"))
     monkeypatch.setattr(torch_build, "ask", lambda _python: found)
 
     def build(output: Path, _torches: object, release: str) -> Made:
@@ -50,7 +51,7 @@ def test_nodes_have_the_packages_as_an_environment_of_their_own_python(torch: To
     assert made == again
     assert [words.split()[0] for words in said] == ["copying", "building"], "once"
     assert made.artefact.read_text() == "archive"
-    place = torch_nodes.torch_root() / torch_nodes.CURRENT
+    place = torch_nodes.torch_root() / made.copy
     assert sorted(path.name for path in place.glob("lib/*/site-packages/*")) == ["torch", "torch-2.13.0.dist-info"]
     assert not list(place.rglob("x.h")), "headers are for the build alone"
     assert (place / "bin/python").readlink() == Path(f"/usr/bin/python{MINOR}")
@@ -60,21 +61,50 @@ def test_nodes_have_the_packages_as_an_environment_of_their_own_python(torch: To
         assert Path(out.split()[0]).resolve() == place.resolve()
 
 
+def _other_packages(torch: Torch, name: str) -> None:
+    (torch.folder.parent / f"{name}.dist-info").mkdir()
+
+
 def test_another_release_has_an_environment_and_an_archive_of_its_own(torch: Torch, image: Path) -> None:
     first = torch_nodes.provide(sys.executable, image, lambda _: None)
-    before = (torch_nodes.torch_root() / torch_nodes.CURRENT).resolve()
-    (torch.folder.parent / "numpy-2.0.dist-info").mkdir()
+    _other_packages(torch, "numpy-2.0")
     second = torch_nodes.provide(sys.executable, image, lambda _: None)
     assert first.artefact != second.artefact
-    assert (torch_nodes.torch_root() / torch_nodes.CURRENT).resolve() != before
-    assert before.is_dir(), "what a lab runs with stays"
+    assert first.variables(first.artefact) != second.variables(second.artefact)
+    assert (torch_nodes.torch_root() / first.copy).is_dir(), "what a lab runs with stays"
+
+
+def test_a_lab_does_not_change_what_a_lab_beside_it_has(torch: Torch, image: Path, tmp_path: Path) -> None:
+    labs = [tmp_path / "state/labs" / name for name in ("a", "b")]
+    made = []
+    for number, lab in enumerate(labs):
+        (lab / "root").mkdir(parents=True)
+        made.append(torch_nodes.provide(sys.executable, image, lambda _: None))
+        torch_nodes.give(lab, [lab / "root"], made[-1].copy)
+        _other_packages(torch, f"numpy-2.{number}")
+    for number in range(torch_nodes.KEPT + 1):
+        _other_packages(torch, f"rich-{number}")
+        torch_nodes.provide(sys.executable, image, lambda _: None)
+    for lab, mine in zip(labs, made, strict=True):
+        script = (lab / "root" / torch_nodes.COMMAND).read_text()
+        assert torch_nodes.python_of(mine.copy) in script
+        assert (torch_nodes.torch_root() / mine.copy).is_dir(), "a lab has it"
+    copies = [path for path in torch_nodes.torch_root().iterdir() if path.is_dir()]
+    assert len(copies) == len(made) + torch_nodes.KEPT, "what no lab has goes"
+
+
+def test_a_lab_that_changed_its_copy_keeps_both(tmp_path: Path) -> None:
+    assert torch_nodes.given(tmp_path) == []
+    for copy in ("one", "two", "two", "one"):
+        torch_nodes.give(tmp_path, [], copy)
+    assert torch_nodes.given(tmp_path) == ["two", "one"], "nodes run with the older one until they are deployed"
 
 
 def test_packages_of_another_python_are_refused(torch: Torch, image: Path) -> None:
     (image / f"usr/bin/python{MINOR}").rename(image / "usr/bin/python3.99")
     with pytest.raises(LabError, match=rf"packages are for Python {MINOR}, and nodes of this lab have python3.99"):
         torch_nodes.provide(sys.executable, image, lambda _: None)
-    assert not (torch_nodes.torch_root() / torch_nodes.CURRENT).exists()
+    assert not torch_nodes.torch_root().exists()
 
 
 def test_the_inventory_keeps_what_it_names_as_long_as_it_is_there(torch: Torch, image: Path, tmp_path: Path) -> None:
@@ -83,7 +113,7 @@ def test_the_inventory_keeps_what_it_names_as_long_as_it_is_there(torch: Torch, 
     private.mkdir()
     told = torch_nodes.placed(made, private)
     assert told["remoting_engine_torch_sha256"] == "a" * 64
-    assert told["remoting_server_torch_python"] == "/opt/elastic-ai-lab/torch/current/bin/python"
+    assert told["remoting_server_torch_python"] == f"/opt/elastic-ai-lab/torch/{made.copy}/bin/python"
     assert torch_nodes.standing({"other": 1, **told}) == told
     assert torch_nodes.standing({"other": 1}) == {}
     Path(str(told["remoting_engine_torch_artifact"])).unlink()
@@ -91,7 +121,7 @@ def test_the_inventory_keeps_what_it_names_as_long_as_it_is_there(torch: Torch, 
 
 
 def test_the_command_keeps_the_environment(tmp_path: Path) -> None:
-    torch_nodes.give_command(tmp_path)
+    torch_nodes.give(tmp_path, [tmp_path], "abc")
     script = tmp_path / "usr/local/bin/python"
     assert script.stat().st_mode & 0o777 == 0o755
-    assert torch_nodes.PYTHON in script.read_text(), "by its own path: a link would be taken for the system's Python"
+    assert torch_nodes.python_of("abc") in script.read_text(), "by its path: a link would be the system's Python"

@@ -150,7 +150,9 @@ def write_inventory(
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
     engine = standing_engine(hosts) if keep_engine else None
-    of_torch = torch_nodes.standing(yaml.safe_load(hosts.read_text())["all"]["vars"]) if hosts.is_file() else {}
+    of_torch: dict[str, object] = {}
+    if hosts.is_file() and torch_nodes.given(spec.dir):
+        of_torch = torch_nodes.standing(yaml.safe_load(hosts.read_text())["all"]["vars"])
     kept = {str(of_torch.get("remoting_engine_torch_artifact"))} if torch is None else set()
     for old in private.glob("elastic-ai-*.tar.gz"):
         if str(old.absolute()) not in kept and (engine is None or old.name.startswith("elastic-ai-torch-")):

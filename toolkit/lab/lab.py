@@ -115,9 +115,8 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None, torch_python: str 
         for folder in (inventory_dir(wanted.name), copy):
             if folder is not None:
                 write_inventory(spec, folder, served, built, torch=torch)
-        for node in spec.nodes if torch is not None else ():
-            if node.kind == "container":
-                torch_nodes.give_command(spec.node_dir(node) / "root")
+        if torch is not None:
+            torch_nodes.give(spec.dir, [spec.node_dir(node) / "root" for node in spec.nodes], torch.copy)
         return spec
 
 

@@ -1,7 +1,8 @@
 """PyTorch in a lab: a copy of a Python's packages that all nodes see, and the engine `torch` built for it.
 
 Nodes have it under PLACE, as a virtual environment of their own Python, so that nothing is fetched or installed in
-them: a client's program has PyTorch's ordinary wheel there, and the engine's server computes by it.
+them: a client's program has PyTorch's ordinary wheel there, and the engine's server computes by it. All labs see all
+copies; each lab names the one that it was given, so that another lab's does not change what its nodes have.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from toolkit.engine import torch_build
 from toolkit.engine.torch_build import Torch, TorchInfo
 from toolkit.errors import BuildError, LabError
 from toolkit.lab.host import give_to_caller
-from toolkit.lab.spec import cache_root
+from toolkit.lab.spec import cache_root, state_root
 
-#: Where nodes see the folder of `torch_root`, and in it the environment of the last `lab up --torch`.
+#: Where nodes see the folder of `torch_root`, in which each copy has a folder.
 PLACE = "/opt/elastic-ai-lab/torch"
-CURRENT = "current"
-PYTHON = f"{PLACE}/{CURRENT}/bin/python"
 #: Debian has no `python`: this one is PyTorch's, as after an activation. A link would lose the environment.
-COMMAND, SCRIPT = "usr/local/bin/python", f'#!/bin/sh\nexec {PYTHON} "$@"\n'
+COMMAND = "usr/local/bin/python"
+#: A file in a lab's folder: the copies that it was given, the newest last. Its nodes may still run with an older one.
+GIVEN = "torch-copies"
 KEPT = 2
 Say = Callable[[str], None]
 _ASK = "import json, sys; print(json.dumps([sys.version_info[0], sys.version_info[1]]))"
@@ -35,19 +36,25 @@ _ASK = "import json, sys; print(json.dumps([sys.version_info[0], sys.version_inf
 
 @dataclass(frozen=True)
 class TorchForNodes:
-    """The engine's archive, for the inventory."""
+    """The engine's archive, for the inventory, and the name of the packages' copy that it goes with."""
 
     artefact: Path
     sha256: str
     info: TorchInfo
+    copy: str
 
     def variables(self, artefact: Path) -> dict[str, str]:
         """What the roles need to know."""
         return {
             "remoting_engine_torch_artifact": str(artefact),
             "remoting_engine_torch_sha256": self.sha256,
-            "remoting_server_torch_python": PYTHON,
+            "remoting_server_torch_python": python_of(self.copy),
         }
+
+
+def python_of(copy: str) -> str:
+    """The Python of a copy, as nodes see it."""
+    return f"{PLACE}/{copy}/bin/python"
 
 
 def torch_root() -> Path:
@@ -89,11 +96,11 @@ def _stamp(torch: Torch) -> str:
 
 
 def _copied(root: Path, torch: Torch, minor: str, say: Say) -> None:
-    """The environment that nodes see, and `current` to it."""
+    """The environment that nodes see, and none that no lab has any more."""
     target = root / _stamp(torch)
     if not target.is_dir():
         say(f"copying PyTorch {torch.version} for the lab's nodes (once for each release)")
-        scratch = root / f".new-{os.getpid()}"
+        scratch = root / ".new"
         shutil.rmtree(scratch, ignore_errors=True)
         packages = scratch / f"lib/python{minor}/site-packages"
         (scratch / "bin").mkdir(parents=True)
@@ -108,14 +115,12 @@ def _copied(root: Path, torch: Torch, minor: str, say: Say) -> None:
             if not path.is_symlink():
                 path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
         scratch.replace(target)
-    link = root / ".link"
-    link.unlink(missing_ok=True)
-    link.symlink_to(target.name)
-    link.replace(root / CURRENT)
     os.utime(target)
-    made = (path for path in root.iterdir() if path.is_dir() and not path.is_symlink() and len(path.name) == 12)
+    made = (path for path in root.iterdir() if path.is_dir() and len(path.name) == 12)
+    used = {copy for lab in (state_root() / "labs").glob("*") for copy in given(lab)}
     for old in sorted(made, key=os.path.getmtime)[:-KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+        if old.name not in used:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _built(root: Path, torch: Torch, say: Say) -> TorchForNodes:
@@ -132,15 +137,26 @@ def _built(root: Path, torch: Torch, say: Say) -> TorchForNodes:
             old.with_suffix(".json").unlink(missing_ok=True)
     told = json.loads(note.read_text())
     info = TorchInfo(**{**told["info"], "transports": ("tcp",), "torch": tuple(told["info"]["torch"])})
-    return TorchForNodes(archive, told["sha256"], info)
+    return TorchForNodes(archive, told["sha256"], info, _stamp(torch))
 
 
-def give_command(root: Path) -> None:
-    """`python` in a container's file system."""
-    path = root / COMMAND
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(SCRIPT)
-    path.chmod(0o755)
+def given(lab: Path) -> list[str]:
+    """The copies that the lab of this folder was given, the newest last."""
+    try:
+        return (lab / GIVEN).read_text().split()
+    except OSError:
+        return []
+
+
+def give(lab: Path, roots: list[Path], copy: str) -> None:
+    """`python` in the containers with these file systems is that of the copy, and the lab's folder says that it is."""
+    names = [name for name in given(lab) if name != copy]
+    (lab / GIVEN).write_text("".join(f"{name}\n" for name in (*names, copy)))
+    for root in roots:
+        path = root / COMMAND
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f'#!/bin/sh\nexec {python_of(copy)} "$@"\n')
+        path.chmod(0o755)
 
 
 def standing(hosts: dict[str, object]) -> dict[str, object]:
