@@ -24,6 +24,9 @@ SOURCES = {
     "server/start.cc": '#include "own.h"\nextern "C" int ests_start() { return OWN; }\n',
     "server/own.h": "#define OWN 5\n",
     "server/elastic-ai-torchserver": "#!/usr/bin/env python3\n",
+    "server/elastic_ai_torchserver/main.py": "def main() -> None: ...\n",
+    "server/cuda_memory.c": "int made(void) { return 1; }\n",
+    "server/cuda_runtime.c": "",
     "server/torch-operators.txt": "aten::add\n",
     "shared/both.cc": '#include "both.h"\nint both() { return ONE; }\n',
     "shared/both.h": "#define ONE 1\n",
@@ -104,7 +107,9 @@ def test_the_archive_has_both_halves_and_what_they_are_built_for(sources: Path, 
         about = json.load(file)
     assert modes == {
         **dict.fromkeys(("engine.json", "lib/torch-operators.txt", "python/elastic_ai_torch/__init__.py"), 0o644),
+        "lib/elastic_ai_torchserver/main.py": 0o644,
         "bin/elastic-ai-torchserver": 0o755,
+        "lib/libelastic_ai_cuda_memory.so": 0o755,
         **{f"lib/libelastic_ai_{half}-{minor}.so": 0o755 for half in ("torch", "torchserver")
            for minor in ("2.13", "2.9")},
     }  # fmt: skip

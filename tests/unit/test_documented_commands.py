@@ -24,7 +24,6 @@ PAGES = [
     *sorted((ROOT / "examples").glob("*.md")),
     *sorted((ROOT / "engine/torch").rglob("*.py")),
     *sorted((ROOT / "engine/torch").rglob("*.cc")),
-    ROOT / "engine/torch/server/elastic-ai-torchserver",
 ]
 _LINE = re.compile(r"(?:^ {4,}(?:\$ )?|`|\"\"\"|  |\(|: )toolkit ([a-z][^`\"\n]*)", re.MULTILINE)
 

@@ -7,7 +7,9 @@ content: a second build compiles only what changed.
 Artefact (a folder, or tar.gz of it):
     engine.json                             {"engine": "torch", "release": R, "protocol": "1", "glibc": "2.34",
                                              "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
-    bin/elastic-ai-torchserver              the server's launcher, a Python program
+    bin/elastic-ai-torchserver              the server, a Python program
+    lib/elastic_ai_torchserver/             its modules
+    lib/libelastic_ai_cuda_memory.so        what it preloads on a GPU: memory is overwritten, and counted for a lease
     lib/libelastic_ai_torchserver-2.13.so   what it loads, for the PyTorch that it imports
     lib/torch-operators.txt                 the operators that it allows
     lib/libelastic_ai_torch-2.13.so         what the plug-in loads, for the PyTorch of the user's program
@@ -30,7 +32,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.engine.build import SOURCES, EngineInfo, compile_shown, needed_glibc, write_archive
+from toolkit.engine.build import SOURCES, EngineInfo, compile_library, compile_shown, needed_glibc, write_archive
 from toolkit.errors import BuildError
 from toolkit.loudness import progress
 from validation.base.files import cache_folder
@@ -41,6 +43,10 @@ TORCH = SOURCES / "torch"
 PROTOCOL = "1"  # WIRE_VERSION in torch/shared/wire.h
 LAUNCHER = "elastic-ai-torchserver"
 OPERATORS = "torch-operators.txt"
+MODULES = "elastic_ai_torchserver"
+#: For any release of PyTorch and of CUDA.
+CUDA_MEMORY = "libelastic_ai_cuda_memory.so"
+CUDA_MEMORY_SOURCES = ("cuda_memory.c", "cuda_runtime.c")
 #: Folders of sources of each library.
 LIBRARIES = {"libelastic_ai_torch": ("client", "shared"), "libelastic_ai_torchserver": ("server", "shared")}
 FLAGS = (
@@ -260,18 +266,34 @@ def build_folder(
     if twice := sorted({minor for minor in minors if minors.count(minor) > 1}):
         raise BuildError(f"--torch: PyTorch {', '.join(twice)} is given twice; one Python for each minor release")
     files = [path for torch in torches for path in compile_libraries(folder / "lib", torch, sanitized=sanitized)]
-    files += compile_shown(folder)
+    files += [*compile_shown(folder), compile_cuda_memory(folder / "lib")]
     _copy(TORCH / "server" / LAUNCHER, folder / "bin" / LAUNCHER, 0o755)
     _copy(TORCH / "server" / OPERATORS, folder / "lib" / OPERATORS, 0o644)
-    for path in sorted((TORCH / "python").rglob("*")):
-        if path.is_file() and "__pycache__" not in path.parts:
-            _copy(path, folder / "python" / path.relative_to(TORCH / "python"), 0o644)
+    _copy_tree(TORCH / "server" / MODULES, folder / "lib" / MODULES)
+    _copy_tree(TORCH / "python", folder / "python")
     info = TorchInfo(
         "torch", chosen, PROTOCOL, needed_glibc(files), platform.machine(), ("tcp",),
         tuple(torch.minor for torch in sorted(torches, key=lambda one: one.numbers)),
     )  # fmt: skip
     (folder / "engine.json").write_text(json.dumps(asdict(info), indent=2) + "\n")
     return info
+
+
+def compile_cuda_memory(folder: Path) -> Path:
+    """The library by which memory of GPUs is overwritten and counted, in `folder`. Raises BuildError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / CUDA_MEMORY
+    with room("eai-cuda-memory", folder) as scratch:
+        made = scratch / target.name
+        compile_library(made, tuple(TORCH / "server" / name for name in CUDA_MEMORY_SOURCES), ("-ldl",))
+        made.replace(target)
+    return target
+
+
+def _copy_tree(source: Path, target: Path) -> None:
+    for path in sorted(source.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            _copy(path, target / path.relative_to(source), 0o644)
 
 
 def _copy(source: Path, target: Path, mode: int) -> None:
