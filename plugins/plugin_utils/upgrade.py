@@ -72,4 +72,6 @@ def changed_parts(observed: Json, wanted: Json) -> list[str]:
         if before and after not in ANY and not same:
             found.append(f"{words} {before} to {after}")
     gone = [role for role in USED if role in recorded and role in (wanted.get("left_out") or ())]
-    return found + list(_kernel(recorded, stack)) + [f"{role} is left out" for role in gone]
+    # A container's kernel is its host's, and stays.
+    kernel = [] if observed.get("in_container") else list(_kernel(recorded, stack))
+    return found + kernel + [f"{role} is left out" for role in gone]

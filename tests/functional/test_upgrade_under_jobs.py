@@ -100,6 +100,14 @@ def test_each_part_that_is_changed_alone_is_refused_by_its_name(
     assert reasons({**observed(tmp_path, RECORD), "jobs": []}, stack) == []
 
 
+def test_a_container_keeps_its_hosts_kernel_whatever_series_the_set_is_for(tmp_path: Path) -> None:
+    stack = copy.deepcopy(STACK)
+    stack["kernel"]["series"] = ["6.14"]
+    node = observed(tmp_path, RECORD)
+    assert len(reasons({**node, "in_container": False}, stack)) == 1
+    assert reasons({**node, "in_container": True}, stack) == []
+
+
 def test_a_version_that_leaves_its_last_numbers_open_is_no_change(tmp_path: Path) -> None:
     stack = copy.deepcopy(STACK)
     stack["nvidia_driver"]["version"], stack["cuda"]["toolkit"] = "580", "13.1"
