@@ -266,7 +266,8 @@ def chosen(
             True,
             PLAIN,
             "",
-            "runs on the server itself: the engine here (reference) runs kernels by the driver",
+            "runs on the server itself: nothing shows that it imports PyTorch (if it does: --engine torch), and the "
+            "engine here (reference) runs kernels by the driver API alone",
         ),
         (
             "reference",
@@ -363,3 +364,51 @@ def test_a_program_that_states_what_it_needs_is_not_looked_at(host: FakeHost, mo
     engines(host, "reference")
     assert chosen(host, TORCH, monkeypatch, driver_api=True).engine == "reference"
     assert program_of([]) is None
+
+
+def test_a_prompt_and_a_notebook_are_told_how_they_get_gpus_here(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engines(host, "reference")
+    monkeypatch.setattr(placement, "ask_python", lambda _python: PythonHas("2.13.0"))
+    for words in ((sys.executable, "-i"), (sys.executable, "-m", "IPython"), ("cat",)):
+        found = placement.place(host, RunRequest(words))
+        assert (found.where, "(if it does: --engine torch)" in found.told) == ("server", True)
+        by_hand = RunRequest(words, LeaseWish(engine="torch"))
+        assert placement.place(host, by_hand).engine == "torch"
+
+
+def test_a_program_that_only_the_server_may_have_is_called_so(host: FakeHost) -> None:
+    engines(host, "reference")
+    assert placement.place(host, RunRequest(("no-such-program",))).told == (
+        "no-such-program runs on the server itself: this machine has no such program"
+    )
+    image = placement.place(host, RunRequest(("no-such-program",), image="train:1"))
+    assert "no such program" not in image.told, "the image has it"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("python3", "nosuch.py"),
+        ("env", "A=1", "python3", "-u", "nosuch.py", "--steps", "3"),
+        ("nice", "python3", "d/x.py"),
+    ],
+)
+def test_a_file_that_is_not_there_is_refused_before_anything_is_leased(words: tuple[str, ...]) -> None:
+    with pytest.raises(LeaseError, match=r"(nosuch|d/x)\.py: no such file in /"):
+        placement.refuse_missing(RunRequest(words))
+    for elsewhere in ({"folder": "/srv"}, {"sync": "."}, {"image": "train:1"}):
+        placement.refuse_missing(RunRequest(words, **elsewhere))
+
+
+def test_what_may_be_there_is_not_refused() -> None:
+    Path("train.py").write_text(PLAIN)
+    Path("folder").mkdir()
+    Path("folder/__main__.py").write_text(PLAIN)
+    for words in (
+        ("env", "-C", "folder", "python3", "only-there.py"),
+        ("python3", "train.py"), ("python3", "/srv/on-the-server-alone.py"), ("python3", "-m", "mine"), ("python3",),
+        ("python3", "-c", "1"), ("nosuch",), ("sh", "-c", "python3 made-later.py"), ("python3", "folder"),
+    ):  # fmt: skip
+        placement.refuse_missing(RunRequest(words))

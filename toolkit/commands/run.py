@@ -19,7 +19,7 @@ from toolkit.commands.lease_static import read_endpoint
 from toolkit.exits import epilogue
 from toolkit.lease import LeaseError, ask, images, running, step
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.placement import command_by_engine, place, plan_there, refuse_on_lease
+from toolkit.lease.placement import command_by_engine, place, plan_there, refuse_missing, refuse_on_lease
 from toolkit.lease.run_request import RunRequest
 
 
@@ -141,6 +141,7 @@ def run(**options: Any) -> None:
     toolkit run --signal USR1 -- python train.py         when GPUs are taken back: SIGUSR1, then the pool's grace
     """
     request, host = RunRequest.checked(**options), this_host()
+    refuse_missing(request)
     placement = place(host, request)
     if placement.where == "server":
         sys.exit(run_there(host, request, placement.told))

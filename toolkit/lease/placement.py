@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,11 +15,15 @@ from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Where
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.pool_file import read_pool
 from toolkit.lease.program_needs import Needs, ask_python, needs_of
+from toolkit.lease.program_words import script_of
 from toolkit.lease.run_request import RunRequest, refuse_lone_start
 from toolkit.lease.submission import Submission
 
 #: Programs of the toolkit's own, which speak the driver API.
 DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
+
+
+_UNSEEN = "nothing shows that it imports PyTorch"
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,15 @@ def refuse_on_lease(engine_dir: Path, request: RunRequest, engine: str) -> None:
         refuse_pytorch(engines.installed(engine_dir, engine), needed)
 
 
+def refuse_missing(request: RunRequest) -> None:
+    """LeaseError where the program is a file of this folder that is not there: neither place has it then. A folder of
+    the server's, a copy and an image have files of their own, and a full path may be the server's."""
+    elsewhere = request.folder or request.sync or request.image
+    file = script_of(request.program)
+    if file is not None and not elsewhere and not file.is_absolute() and not file.exists():
+        raise LeaseError(f"{file}: no such file in {Path.cwd()}")
+
+
 def server_refusal(host: Host, request: RunRequest) -> str:
     """Why the program may not run on the servers themselves, '' where it may (or the servers decide)."""
     wish, pool_file = request.wish, read_pool(host.pool_conf)
@@ -161,7 +175,12 @@ def _here(host: Host, request: RunRequest, needed: Needs) -> engines.Installed |
     others = [unfit(one.engine, needed, request.program[0]) for one in there]
     if len(there) > 1 and needed.why:
         return Unfit(f"{needed.why}, for which no engine here is enough ({', '.join(one.engine for one in there)})")
-    return next((one for one in others if one.driver_api), others[0])
+    found = next((one for one in others if one.driver_api), others[0])
+    by_torch = next((one.engine for one in there if engines.runs(one.engine, "torch")), "")
+    if found.driver_api and by_torch:
+        # A prompt, a notebook, a program that imports by names: nothing tells, and its user may know.
+        return replace(found, why=f"{_UNSEEN} (if it does: --engine {by_torch}), and {found.why}")
+    return found
 
 
 def place(host: Host, request: RunRequest) -> Placement:
@@ -190,7 +209,8 @@ def place(host: Host, request: RunRequest) -> Placement:
     if against:
         hint = "; for a program that needs no more give --driver-api" if here.driver_api else ""
         raise LeaseError(f"{program} can run neither here nor on the server: {here.why}; {against}{hint}")
-    return Placement("server", f"{program} runs on the server itself: {here.why}")
+    why = here.why if request.image is not None or shutil.which(program) else "this machine has no such program"
+    return Placement("server", f"{program} runs on the server itself: {why}")
 
 
 @dataclass(frozen=True)

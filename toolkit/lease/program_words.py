@@ -217,3 +217,14 @@ def program_of(argv: Sequence[str], managed: bool = False, depth: int = 0) -> Py
     if managed and tokens[0].endswith(".py") and Path(tokens[0]).is_file():
         return PythonProgram("", file=Path(tokens[0]))
     return _of_file(Path(path), tokens[1:], managed, depth) if path else None
+
+
+def script_of(argv: Sequence[str]) -> Path | None:
+    """The file that the command line itself gives to Python in this folder; not one of a shell's, which may make it or
+    go elsewhere first."""
+    tokens, managed = unwrapped(argv)
+    before = argv[: len(argv) - len(tokens)]
+    elsewhere = any(re.match(r"-C|--chdir", word) for word in before)
+    if managed or elsewhere or not tokens or not _PYTHON.fullmatch(_bare(tokens[0])):
+        return None
+    return _of_python("", tokens[1:]).file
