@@ -22,6 +22,13 @@ bool overlaps_itself(const at::Tensor& tensor) {
   return false;
 }
 
+// In which order the elements lie, as far as kernels choose the layout of their results by it.
+char layout(const at::Tensor& tensor) {
+  if (tensor.is_contiguous()) return 'r';
+  if (tensor.is_contiguous(at::MemoryFormat::ChannelsLast) || tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d)) return 'c';
+  return tensor.is_non_overlapping_and_dense() ? 'd' : 'o';
+}
+
 }  // namespace
 
 BorrowedEncoder::BorrowedEncoder() {
@@ -87,6 +94,7 @@ void Encoder::tensor(const at::Tensor& tensor) {
   kinds += static_cast<char>(dtype);
   kinds += static_cast<char>(dimensions);
   kinds += static_cast<char>(bits);
+  kinds += layout(tensor);
   // Which arguments share memory, and a written one that overlaps itself: kernels check that, and meta kernels do not.
   kinds += static_cast<char>(slot);
   if (argument_->written) kinds += static_cast<char>(overlaps_itself(tensor));

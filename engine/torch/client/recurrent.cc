@@ -20,6 +20,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "cells.h"
 #include "memory.h"
 #include "random.h"
 
@@ -30,8 +31,6 @@ namespace {
 using at::Tensor;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
-constexpr int64_t RELU = 0, TANH = 1, LSTM = 2, GRU = 3;  // kinds of networks, of cuDNN as of oneDNN
-
 bool by_layers(const Tensor& input, at::TensorList hidden) {
   return is_remote(input) && device(input.device().index()).processor && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
          input.scalar_type() == at::kFloat && input.numel() > 0 && hidden.size() == 2 && hidden[0].dim() == 3 && hidden[1].dim() == 3 &&
@@ -40,7 +39,10 @@ bool by_layers(const Tensor& input, at::TensorList hidden) {
 
 Three lstm(const Tensor& given, at::TensorList hidden, at::TensorList weights, bool biases, int64_t layers, double dropout, bool train,
            bool both_ways, bool batch_first) {
-  if (!by_layers(given, hidden)) return at::native::lstm(given, hidden, weights, biases, layers, dropout, train, both_ways, batch_first);
+  if (!by_layers(given, hidden)) {
+    if (auto made = lstm_steps(given, hidden, weights, biases, layers, dropout, train, both_ways, batch_first)) return *made;
+    return at::native::lstm(given, hidden, weights, biases, layers, dropout, train, both_ways, batch_first);
+  }
   Tensor input = (batch_first ? given.transpose(0, 1) : given).contiguous();
   Tensor hx = hidden[0].contiguous(), cx = hidden[1].contiguous();
   int64_t directions = both_ways ? 2 : 1, each = biases ? 4 : 2;
@@ -53,7 +55,7 @@ Three lstm(const Tensor& given, at::TensorList hidden, at::TensorList weights, b
       Tensor none = biases ? Tensor() : at::zeros(own[0].sizes(), own[0].options());
       auto [out, h, c, workspace] =
           at::mkldnn_rnn_layer(input, own[0], own[1], biases ? own[2] : none, biases ? own[3] : none, hx[index], cx[index], direction > 0, {},
-                               LSTM, hx.size(2), layers, biases, both_ways, batch_first, train);
+                               static_cast<int64_t>(Cell::LSTM), hx.size(2), layers, biases, both_ways, batch_first, train);
       output.push_back(out);
       hy.push_back(h);
       cy.push_back(c);
@@ -93,28 +95,22 @@ struct Network {
   bool train, both_ways, batch_first;
 };
 
-Three by_cudnn(int64_t mode, const Tensor& input, const Tensor& hx, const Tensor& cx, const Network& of, at::IntArrayRef batches) {
+Three by_cudnn(Cell mode, const Tensor& input, const Tensor& hx, const Tensor& cx, const Network& of, at::IntArrayRef batches) {
   bool projected = cx.defined() && cx.size(2) != hx.size(2);
   auto [output, hy, cy, reserve, weights] =
-      at::_cudnn_rnn(input, of.weights, (of.biases ? 4 : 2) + projected, std::nullopt, hx, cx, mode, projected ? cx.size(2) : hx.size(2),
+      at::_cudnn_rnn(input, of.weights, (of.biases ? 4 : 2) + projected, std::nullopt, hx, cx, static_cast<int64_t>(mode), projected ? cx.size(2) : hx.size(2),
                      projected ? hx.size(2) : 0, of.layers, of.batch_first, of.dropout, of.train, of.both_ways, batches,
                      dropout_state(input, of.dropout, of.train));
   return {output, hy, cy};
 }
 
-at::IntArrayRef batches_of(const Tensor& sizes) {
-  TORCH_CHECK(sizes.dim() == 1, "batch_sizes tensor should be 1D");
-  TORCH_CHECK(sizes.device().is_cpu(), "batch_sizes tensor should be on CPU, but got ", sizes.device());
-  return {sizes.const_data_ptr<int64_t>(), static_cast<size_t>(sizes.size(0))};
-}
-
-template <int64_t MODE>
+template <Cell MODE>
 void padded(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& hx, at::TensorList weights, bool biases, int64_t layers,
             double dropout, bool train, bool both_ways, bool batch_first) {
   std::tie(output, hy, std::ignore) = by_cudnn(MODE, input, hx, {}, {weights, biases, layers, dropout, train, both_ways, batch_first}, {});
 }
 
-template <int64_t MODE>
+template <Cell MODE>
 void packed(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& sizes, const Tensor& hx, at::TensorList weights, bool biases,
             int64_t layers, double dropout, bool train, bool both_ways) {
   Network of{weights, biases, layers, dropout, train, both_ways, false};
@@ -124,28 +120,36 @@ void packed(Tensor& output, Tensor& hy, const Tensor& input, const Tensor& sizes
 void lstm_padded(Tensor& output, Tensor& hy, Tensor& cy, const Tensor& input, at::TensorList hidden, at::TensorList weights, bool biases,
                  int64_t layers, double dropout, bool train, bool both_ways, bool batch_first) {
   Network of{weights, biases, layers, dropout, train, both_ways, batch_first};
-  std::tie(output, hy, cy) = by_cudnn(LSTM, input, hidden[0], hidden[1], of, {});
+  std::tie(output, hy, cy) = by_cudnn(Cell::LSTM, input, hidden[0], hidden[1], of, {});
 }
 
 void lstm_packed(Tensor& output, Tensor& hy, Tensor& cy, const Tensor& input, const Tensor& sizes, at::TensorList hidden,
                  at::TensorList weights, bool biases, int64_t layers, double dropout, bool train, bool both_ways) {
   Network of{weights, biases, layers, dropout, train, both_ways, false};
-  std::tie(output, hy, cy) = by_cudnn(LSTM, input, hidden[0], hidden[1], of, batches_of(sizes));
+  std::tie(output, hy, cy) = by_cudnn(Cell::LSTM, input, hidden[0], hidden[1], of, batches_of(sizes));
 }
 
 }  // namespace
 
+at::IntArrayRef batches_of(const Tensor& sizes) {
+  TORCH_CHECK(sizes.dim() == 1, "batch_sizes tensor should be 1D");
+  TORCH_CHECK(sizes.device().is_cpu(), "batch_sizes tensor should be on CPU, but got ", sizes.device());
+  return {sizes.const_data_ptr<int64_t>(), static_cast<size_t>(sizes.size(0))};
+}
+
 void register_recurrent(torch::Library& autograd, torch::Library& plain) {
   at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm_padded);
   at::native::lstm_packed_cudnn_stub.set_cuda_dispatch_ptr(&lstm_packed);
-  at::native::gru_cudnn_stub.set_cuda_dispatch_ptr(&padded<GRU>);
-  at::native::gru_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<GRU>);
-  at::native::rnn_tanh_cudnn_stub.set_cuda_dispatch_ptr(&padded<TANH>);
-  at::native::rnn_tanh_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<TANH>);
-  at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&padded<RELU>);
-  at::native::rnn_relu_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<RELU>);
+  at::native::gru_cudnn_stub.set_cuda_dispatch_ptr(&padded<Cell::GRU>);
+  at::native::gru_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<Cell::GRU>);
+  at::native::rnn_tanh_cudnn_stub.set_cuda_dispatch_ptr(&padded<Cell::TANH>);
+  at::native::rnn_tanh_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<Cell::TANH>);
+  at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&padded<Cell::RELU>);
+  at::native::rnn_relu_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<Cell::RELU>);
   autograd.impl("lstm.input", &lstm);
   plain.impl("lstm.input", &lstm);
+  register_cells(autograd);
+  register_cells(plain);
 }
 
 }  // namespace eat

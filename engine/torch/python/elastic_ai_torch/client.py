@@ -96,6 +96,10 @@ class Client:
         """Whether CUDA was used."""
         return self._ready
 
+    def on_processors(self) -> bool:
+        """Whether the server that is connected computes on processors, as a lab's does."""
+        return self._ready and bool(self.properties(0).get("processor"))
+
     def properties(self, device: int) -> dict[str, Any]:
         """What the server told of the device; connects when needed."""
         if device not in self._told:

@@ -53,6 +53,7 @@ def begin(native: Library, minor: str) -> None:
     global _client
     from elastic_ai_torch import (
         backends,
+        backward,
         compiling,
         cuda_names,
         layouts,
@@ -72,6 +73,7 @@ def begin(native: Library, minor: str) -> None:
     refusals.install()
     refusals.unknown_names(torch._C)
     backends.install(client)
+    backward.install(client)
     storages.install()
     printing.install()
     random_states.install(client)
