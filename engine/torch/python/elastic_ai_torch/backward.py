@@ -18,7 +18,7 @@ from elastic_ai_torch.client import Client
 def install(client: Client) -> None:
     """Replace the engine that Tensor.backward and torch.autograd.grad call."""
 
-    class Engine(torch._C._ImperativeEngine):  # type: ignore[misc]
+    class Engine(torch._C._ImperativeEngine):
         def run_backward(self, *arguments: Any, **named: Any) -> Any:
             if not client.on_processors():
                 return super().run_backward(*arguments, **named)
