@@ -43,6 +43,8 @@ SHIPPED = {
     "tools/build_wheel.py": {"acceptance"},
 }
 _ROLE_TASKS = {f"{prefix}{name}" for prefix in ("", "ansible.builtin.") for name in ("include_role", "import_role")}
+#: Tasks of a role that others end with, by role: they play nothing else of it (the record of a stage).
+PASSING = {"acceptance": "stage"}
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _PLAYBOOKS = {f"{prefix}import_playbook" for prefix in ("", "ansible.builtin.")}
 
@@ -71,7 +73,8 @@ def named(path: Path) -> tuple[set[str], set[Path]]:
         for role in mapping.get("roles") or ():
             roles.add(role if isinstance(role, str) else role.get("role", ""))
         for key in _ROLE_TASKS & mapping.keys():
-            roles.add(mapping[key]["name"])
+            if PASSING.get(mapping[key]["name"]) != mapping[key].get("tasks_from", "main"):
+                roles.add(mapping[key]["name"])
         for key in _PLAYBOOKS & mapping.keys():
             playbooks.add((path.parent / mapping[key]).resolve())
     return {name.rpartition(".")[2] for name in roles if "{{" not in name}, playbooks
