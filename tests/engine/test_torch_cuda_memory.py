@@ -30,9 +30,10 @@ def kit(built: Kit) -> Kit:
     return built
 
 
-@pytest.mark.parametrize("everywhere", [False, True], ids=["local", "global"])
-def test_new_memory_is_zero_before_anybody_can_look(kit: Kit, everywhere: bool) -> None:
+@pytest.mark.parametrize("how", ["local", "global"])
+def test_new_memory_is_zero_before_anybody_can_look(kit: Kit, how: str) -> None:
     """However the runtime was loaded, on each device; and nothing of the program's is waited for."""
+    everywhere = kit.cudart if how == "global" else None
     program = """
 first = user.malloc(MIB)
 user.write(first[1], 0x11, MIB)
@@ -56,6 +57,17 @@ def test_of_a_runtime_of_another_release_and_of_a_plain_program(tmp_path: Path) 
 
     assert plain(guarded=False) == f"0 {MIB}\n"
     assert plain(guarded=True) == "0 0\n"
+
+
+def test_beside_a_runtime_of_another_release(kit: Kit, tmp_path: Path) -> None:
+    """Whose current device is another: memory is of the runtime that the program is linked to."""
+    other = build(tmp_path, "libcudart.so.12")
+    program = """
+user.device(1)
+memory = account(4 * MIB)
+said(child(lambda: [*user.malloc(MIB)[::2], memory.used(0), memory.used(1)], memory))
+"""
+    assert kit.run(program, everywhere=other.cudart) == [0, 0, 0, MIB]
 
 
 def test_without_a_runtime_there_is_no_memory(kit: Kit) -> None:
@@ -243,6 +255,21 @@ for row in range(12):
 said([beside, memory.used(0)])
 """
     assert kit.run(program) == [[0, True], 0]
+
+
+def test_a_session_killed_while_it_counts_keeps_nobody(kit: Kit) -> None:
+    """With the account's lock, which stands at its beginning: the others go on, one at a time as before."""
+    program = """
+memory = account(4 * MIB)
+libc = ctypes.CDLL(None)
+def killed():
+    libc.pthread_mutex_lock(ctypes.c_void_p(memory.account))
+    os.kill(os.getpid(), signal.SIGKILL)
+child(killed, memory)
+after = child(lambda: [user.malloc(3 * MIB)[0], user.malloc(2 * MIB)[0]], memory, 1)
+said([after, libc.pthread_mutex_lock(ctypes.c_void_p(memory.account))])
+"""
+    assert kit.run(program) == [[0, OUT_OF_MEMORY], 0]
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])

@@ -26,10 +26,10 @@ OLD = b"\xa5"
 BEGINNING = """
 import ctypes, json, os, signal, sys
 MIB = 1 << 20
-CUDART, USER, MODULES, GLOBAL = sys.argv[1:5]
+EVERYWHERE, USER, MODULES = sys.argv[1:4]
 sys.path.insert(0, MODULES)
-if GLOBAL:
-    ctypes.CDLL(CUDART, ctypes.RTLD_GLOBAL)
+if EVERYWHERE:
+    ctypes.CDLL(EVERYWHERE, ctypes.RTLD_GLOBAL)
 library = ctypes.CDLL(USER)
 library.user_others.restype = ctypes.c_size_t
 library.user_others.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
@@ -95,9 +95,9 @@ class Kit:
         kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
         return {**kept, "FAKE_CUDART_MEMORY": str(self.memory), **preload, **more}
 
-    def run(self, program: str, *, guarded: bool = True, everywhere: bool = False, **more: str) -> Any:
-        """What the program said. everywhere: the runtime was loaded for all before."""
-        words = [str(self.cudart), str(self.user), str(torch_build.TORCH / "server"), "1" if everywhere else ""]
+    def run(self, program: str, *, guarded: bool = True, everywhere: Path | None = None, **more: str) -> Any:
+        """What the program said. everywhere: a runtime that was loaded before, with its names for all."""
+        words = [str(everywhere or ""), str(self.user), str(torch_build.TORCH / "server")]
         done = subprocess.run(
             [sys.executable, "-c", BEGINNING + program, *words],
             env=self.environment(guarded, **more), capture_output=True, text=True, check=False, timeout=60,

@@ -13,6 +13,7 @@ int cudaMalloc(void **, size_t);
 int cudaFree(void *);
 int cudaMemGetInfo(size_t *, size_t *);
 int cudaMemsetAsync(void *, int, size_t, void *);
+int cudaDeviceSynchronize(void);
 
 int eats_wire_version(void) { return 1; }
 size_t eats_account_bytes(void) { return 4096; }
@@ -48,6 +49,7 @@ int eats_serve(int fd, int cuda, int devices, void *account, size_t row, double 
         } else if (said.what == 'w') {
             for (int i = 0; i < count; i++)
                 cudaMemsetAsync(taken[i].data, (int)said.number, taken[i].bytes, (void *)77);
+            cudaDeviceSynchronize();
         } else if (said.what == 'f') {
             snprintf(line, sizeof line, "%d\n", cudaFree(taken[said.number].data));
         } else if (said.what == 'i') {
