@@ -155,5 +155,5 @@ def test_a_node_that_joins_has_the_pytorch_of_its_lab(lab: str, monkeypatch):
     torch_nodes.give(home, [], "older")
     torch_nodes.give(home, [], "newer")
     spec = members.add(lab, "client2", lambda _: None)
-    script = spec.node_dir(spec.node("client2")) / "root" / torch_nodes.COMMAND
+    script = spec.node_dir(spec.node("client2")) / "root" / "usr/local/bin/python"
     assert torch_nodes.python_of("newer") in script.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from toolkit.engine import torch_build
 from toolkit.engine.torch_build import Made, Torch, TorchInfo
-from toolkit.errors import LabError
+from toolkit.errors import BuildError, LabError
 from toolkit.lab import torch_nodes
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -49,7 +50,7 @@ def test_nodes_have_the_packages_as_an_environment_of_their_own_python(torch: To
     made = torch_nodes.provide(sys.executable, image, said.append)
     again = torch_nodes.provide(sys.executable, image, said.append)
     assert made == again
-    assert [words.split()[0] for words in said] == ["copying", "building"], "once"
+    assert [words.split()[0] for words in said] == ["building", "copying"], "once"
     assert made.artefact.read_text() == "archive"
     place = torch_nodes.torch_root() / made.copy
     assert sorted(path.name for path in place.glob("lib/*/site-packages/*")) == ["torch", "torch-2.13.0.dist-info"]
@@ -86,7 +87,7 @@ def test_a_lab_does_not_change_what_a_lab_beside_it_has(torch: Torch, image: Pat
         _other_packages(torch, f"rich-{number}")
         torch_nodes.provide(sys.executable, image, lambda _: None)
     for lab, mine in zip(labs, made, strict=True):
-        script = (lab / "root" / torch_nodes.COMMAND).read_text()
+        script = (lab / "root" / "usr/local/bin/python").read_text()
         assert torch_nodes.python_of(mine.copy) in script
         assert (torch_nodes.torch_root() / mine.copy).is_dir(), "a lab has it"
     copies = [path for path in torch_nodes.torch_root().iterdir() if path.is_dir()]
@@ -98,6 +99,33 @@ def test_a_lab_that_changed_its_copy_keeps_both(tmp_path: Path) -> None:
     for copy in ("one", "two", "two", "one"):
         torch_nodes.give(tmp_path, [], copy)
     assert torch_nodes.given(tmp_path) == ["two", "one"], "nodes run with the older one until they are deployed"
+
+
+def test_a_machine_without_a_compiler_is_told_before_anything_is_copied(
+    torch: Torch, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(*_: object) -> Made:
+        raise BuildError("missing packages: g++")
+
+    monkeypatch.setattr(torch_build, "build_archive", lacking)
+    with pytest.raises(BuildError, match="missing packages"):
+        torch_nodes.provide(sys.executable, image, lambda _: None)
+    assert [path for path in torch_nodes.torch_root().iterdir() if path.is_dir()] == []
+
+
+def test_a_copy_that_the_disk_does_not_hold_is_one_sentence_and_the_next_begins_anew(
+    torch: Torch, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_source: object, target: Path, **_: object) -> None:
+        target.mkdir(parents=True)
+        raise shutil.Error([("a", "b", "[Errno 28] No space left on device")])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch_nodes.shutil, "copytree", full)
+        with pytest.raises(LabError, match=r"PyTorch cannot be copied to .*No space left on device"):
+            torch_nodes.provide(sys.executable, image, lambda _: None)
+    made = torch_nodes.provide(sys.executable, image, lambda _: None)
+    assert [path.name for path in torch_nodes.torch_root().iterdir() if path.is_dir()] == [made.copy]
 
 
 def test_packages_of_another_python_are_refused(torch: Torch, image: Path) -> None:
@@ -125,3 +153,4 @@ def test_the_command_keeps_the_environment(tmp_path: Path) -> None:
     script = tmp_path / "usr/local/bin/python"
     assert script.stat().st_mode & 0o777 == 0o755
     assert torch_nodes.python_of("abc") in script.read_text(), "by its path: a link would be the system's Python"
+    assert "-m torch.distributed.run" in (tmp_path / "usr/local/bin/torchrun").read_text()

@@ -170,8 +170,8 @@ def up(
         answers.say("lab", answer)
         return
     say(
-        f"lab '{wanted.name}': {number_of(len(spec.nodes), 'node')} of {spec.os_words} answer ssh after {took:.1f} s, "
-        f"links {wanted.rate_gbps:g} Gbit/s"
+        f"lab '{wanted.name}': {number_of(len(spec.nodes), 'node')} of {spec.os_words} answer ssh, "
+        f"links {wanted.rate_gbps:g} Gbit/s ({took:.1f} s)"
     )
     slow = too_fast(spec, len(os.sched_getaffinity(0)))
     if slow:

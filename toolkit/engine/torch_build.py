@@ -222,8 +222,7 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
         try:
             for number, job in enumerate(as_completed(jobs), 1):
                 job.result()
-                words = f"torch {torch.minor}: {jobs[job].relative_to(TORCH)} compiled, {number} of {len(todo)}"
-                progress(f"{words} ({len(wanted)} in all)")
+                progress(f"torch {torch.minor}: {jobs[job].relative_to(TORCH)} compiled, {number} of {len(todo)}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -26,7 +27,7 @@ from toolkit.lab.spec import cache_root, state_root
 #: Where nodes see the folder of `torch_root`, in which each copy has a folder.
 PLACE = "/opt/elastic-ai-lab/torch"
 #: Debian has no `python`: this one is PyTorch's, as after an activation. A link would lose the environment.
-COMMAND = "usr/local/bin/python"
+COMMANDS = {"usr/local/bin/python": "", "usr/local/bin/torchrun": " -m torch.distributed.run"}
 #: A file in a lab's folder: the copies that it was given, the newest last. Its nodes may still run with an older one.
 GIVEN = "torch-copies"
 KEPT = 2
@@ -76,8 +77,12 @@ def provide(python: str, image: Path, say: Say) -> TorchForNodes:
     root.mkdir(parents=True, exist_ok=True)
     with (root / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _copied(root, torch, minor, say)
-        return _built(root, torch, say)
+        made = _built(root, torch, say)  # first: what it lacks is said before GiBs are copied
+        try:
+            _copied(root, torch, minor, say)
+        except OSError as fault:  # shutil.Error is one too
+            raise LabError(f"PyTorch cannot be copied to {root}: {str(fault)[:300]}") from fault
+        return made
 
 
 def _minor_of(python: str) -> str:
@@ -149,13 +154,13 @@ def given(lab: Path) -> list[str]:
 
 
 def give(lab: Path, roots: list[Path], copy: str) -> None:
-    """`python` in the containers with these file systems is that of the copy, and the lab's folder says that it is."""
+    """The copy's `python` and `torchrun` for the containers with these file systems, and a note in the lab's folder."""
     names = [name for name in given(lab) if name != copy]
     (lab / GIVEN).write_text("".join(f"{name}\n" for name in (*names, copy)))
-    for root in roots:
-        path = root / COMMAND
+    for root, (name, words) in itertools.product(roots, COMMANDS.items()):
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f'#!/bin/sh\nexec {python_of(copy)} "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {python_of(copy)}{words} "$@"\n')
         path.chmod(0o755)
 
 
