@@ -31,7 +31,9 @@ def garbage(rng: random.Random) -> bytes:
         struct.pack("<H", 65535), tensor(0, [3]), tensor(0, [1 << 62]), tensor(65535, [3]), integer(-1), b"N", b"L",
         b"S",
         arguments(tensor(0, [3]), tensor(0, [3]), integer(1)),
-        beliefs(geometry(FLOAT, [3])), struct.pack("<Q", 1 << 63),
+        beliefs(geometry(FLOAT, [3])), struct.pack("<Q", 1 << 63), struct.pack("<IQQ", 1, 64, 0),
+        struct.pack("<IBIQQ", 1, 1, 1, 0, 64),
+        wire.packed([b"\0" * 4], 16), bytes(64),
     ]  # fmt: skip
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(64))
@@ -44,7 +46,7 @@ def hostile(session: wire.Client, rng: random.Random) -> None:
     sent = []
     for _ in range(20):
         body = garbage(rng)
-        kind = rng.choice([*range(1, 23)] * 8 + [*KINDS])
+        kind = rng.choice([*range(1, 25)] * 8 + [*KINDS])
         if rng.random() < 0.05:
             sent.append(struct.pack("<BI", kind, rng.choice([0, len(body) + 5, 1 << 24, (1 << 32) - 1])) + body)
         else:
@@ -73,6 +75,28 @@ def test_malformed_messages_end_their_own_session_only(one: Server) -> None:
     assert 1 in statuses
 
 
+def staged(number: int, data: bytes, total: int | None = None, offset: int = 0) -> bytes:
+    """The body of a STAGE."""
+    return struct.pack("<IQQ", number, len(data) if total is None else total, offset) + data
+
+
+BEGUN = wire.message(wire.STAGE, staged(1, b"12", 8))
+
+
+def unpacked(data: bytes, count: int = 16, form: int = 1, offset: int = 0) -> bytes:
+    """Messages that make it the bytes of a storage of 64."""
+    alloc = wire.message(wire.ALLOC, struct.pack("<IQ", 1, 64))
+    use = wire.message(wire.USE, struct.pack("<IBIQQ", 1, form, 1, offset, count))
+    return alloc + wire.message(wire.STAGE, staged(1, data)) + use
+
+
+def test_an_index_beyond_its_table_reads_no_memory(one: Server) -> None:
+    """Places that were not told are zero."""
+    with wire.Client(one.port, TOKEN) as session:
+        session.socket.sendall(unpacked(wire.packed([b"abcd"], indices=bytes([0, 255, 1, 0]))))
+        assert session.down(1, 16).data == b"abcd" + bytes(8) + b"abcd"
+
+
 @pytest.mark.parametrize(
     ("first", "why"),
     [
@@ -85,6 +109,26 @@ def test_malformed_messages_end_their_own_session_only(one: Server) -> None:
         (wire.message(wire.ALLOC, struct.pack("<IQ", 9, 4)) * 2, "is there already"),
         (wire.message(wire.DEVICE, b"\7"), "no device 7"),
         (wire.message(wire.UP, b"\1"), "no such length"),
+        (wire.message(wire.STAGE, b"\1"), "no such length"),
+        (wire.message(wire.STAGE, staged(0, b"12")), "no beginning"),
+        (wire.message(wire.STAGE, staged(1, b"12", 8, 4)), "no beginning"),
+        (BEGUN + wire.message(wire.STAGE, staged(1, b"12", 8, 4)), "does not follow"),
+        (BEGUN + wire.message(wire.STAGE, staged(1, b"12", 9, 2)), "does not follow"),
+        (wire.message(wire.STAGE, staged(1, b"123", 2)), "does not follow"),
+        (wire.message(wire.STAGE, staged(1, b"12", 1 << 62)), "more is staged"),
+        (b"".join(wire.message(wire.STAGE, staged(i, b"1", 100 << 20)) for i in range(1, 7)), "more is staged"),
+        (unpacked(wire.packed([b"abcd"], 4), form=7), "no such form"),
+        (unpacked(wire.packed([b"abcd"], 4), 15), "as many as they should be"),
+        (unpacked(wire.packed([b"abcd"], 4, element=3)), "no such size"),
+        (unpacked(wire.packed([], 4)), "no such number of channels"),
+        (unpacked(wire.packed([b"abcd"], 4, outer=0)), "as many as they should be"),
+        (unpacked(wire.packed([b"abcd"], 4, outer=1 << 63, inner=2)), "as many as they should be"),
+        (unpacked(wire.packed([b""], 4)), "no such length"),
+        (unpacked(wire.packed([b"abcd" * 257], 4)), "no such length"),
+        (unpacked(wire.packed([b"abcd"], 3, inner=4)), "another number of indices"),
+        (unpacked(wire.packed([b"abcd"], 5, inner=4)), "another number of indices"),
+        (unpacked(wire.packed([b"abcd"], 4)[:9]), "shorter than it says"),
+        (unpacked(wire.packed([b"abcd"], 4), offset=2), "begin between two"),
     ],
 )
 def test_what_is_no_message_is_told(one: Server, first: bytes, why: str) -> None:

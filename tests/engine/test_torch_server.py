@@ -368,3 +368,66 @@ def test_other_addresses_are_turned_away(tmp_path) -> None:
     with server(tmp_path, "--allow", "192.0.2.1") as closed:
         assert knock(closed.port, wire.hello(TOKEN)) == b""
         assert [event["why"] for event in closed.events() if event["event"] == "refused"] == ["address not allowed"]
+
+
+def stage(number: int, data: bytes, total: int | None = None, offset: int = 0) -> bytes:
+    """The body of one."""
+    return struct.pack("<IQQ", number, len(data) if total is None else total, offset) + data
+
+
+def use(number: int, storage: int, count: int, offset: int = 0, form: int = 0) -> bytes:
+    """The body of one."""
+    return struct.pack("<IBIQQ", number, form, storage, offset, count)
+
+
+def test_what_is_staged_becomes_a_storages_bytes_once(one: Server) -> None:
+    """In pieces, at an offset; afterwards there is nothing by that number, and what was dropped is not used."""
+    with wire.Client(one.port, TOKEN) as session:
+        storage = session.alloc(16)
+        session.send(wire.STAGE, stage(5, b"abcd", 8))
+        session.send(wire.STAGE, stage(5, b"efgh", 8, 4))
+        session.send(wire.USE, use(5, storage, 8, 4))
+        assert session.down(storage, 8, 4).data == b"abcdefgh"
+        session.send(wire.USE, use(5, storage, 8, 4))
+        assert session.sync().error[1] == "nothing is staged by that number"
+        session.send(wire.STAGE, stage(6, b"abcdefgh"))
+        session.send(wire.DROP, struct.pack("<BI", 3, 6))
+        session.send(wire.USE, use(6, storage, 8))
+        assert session.sync().error[1] == "nothing is staged by that number"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "used", "why"),
+    [
+        ([stage(5, b"abcd", 8)], use(5, 1, 8), "it did not come whole"),
+        ([stage(5, b"abcdefgh")], use(5, 1, 4), "another number of bytes is staged"),
+        ([stage(5, b"abcdefgh")], use(5, 1, 8, 9), "it reaches beyond its storage"),
+        ([stage(5, b"abcdefgh")], use(5, 1, 8, (1 << 64) - 4), "it reaches beyond its storage"),
+        ([stage(5, b"abcdefgh")], use(5, 77, 8), "a storage that there is not"),
+    ],
+)
+def test_what_cannot_be_used_spoils_its_storage_alone(one: Server, pieces: list[bytes], used: bytes, why: str) -> None:
+    """A kept error; the session goes on."""
+    with wire.Client(one.port, TOKEN) as session:
+        session.alloc(16)
+        for piece in pieces:
+            session.send(wire.STAGE, piece)
+        session.send(wire.USE, used)
+        assert why in session.sync().error[1]
+        assert session.read(session.floats(1, 2), 2) == [1, 2]
+
+
+def test_what_is_staged_is_taken_while_an_operator_runs(one: Server) -> None:
+    """Far more than the network holds is read beside an operator that does not end."""
+    with wire.Client(one.port, TOKEN) as session:
+        storage, a = session.alloc(8), session.floats(1)
+        session.send(wire.STAGE, stage(1, b"abcdefgh"))
+        session.send(wire.USE, use(1, storage, 8))
+        assert session.down(storage, 8).data == b"abcdefgh"
+        endless = arguments(tensor(0, [1 << 40], strides=[0]), integers(0), wire.boolean(False), wire.NONE)
+        session.call("aten::sum.dim_IntList", endless, [a], beliefs(geometry(FLOAT, [])))
+        session.send(wire.ALLOC, struct.pack("<IQ", 900, 8))
+        piece = bytes(4 << 20)
+        for number in range(16):
+            session.send(wire.STAGE, stage(7, piece, 64 << 20, number * len(piece)))
+        # Without a reader beside it a send would have ended by its timeout: the session sums.

@@ -9,11 +9,11 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-MAGIC, VERSION = b"EAITRCH\n", 1
+MAGIC, VERSION = b"EAITRCH\n", 2
 (
     SIGNATURE, CALL, ASK, ALLOC, FREE, RESIZE, UP, DOWN, SYNC, FORGET, FLAGS, SEED, RNG_KEEP, RNG_USE, RNG_GET, RNG_SET,
-    EVENT, EVENT_WAIT, DEVICE, COLLECTIVE, DROP, PEER_COPY,
-) = range(1, 23)  # fmt: skip
+    EVENT, EVENT_WAIT, DEVICE, COLLECTIVE, DROP, PEER_COPY, STAGE, USE,
+) = range(1, 25)  # fmt: skip
 WELCOME, ANSWER, DATA, REFUSED, STARTING, NOTICE = range(1, 7)
 RUNTIME, INDEX, TYPE, VALUE, NOT_IMPLEMENTED, LINALG, OUT_OF_MEMORY, ACCELERATOR, ENGINE = range(9)
 COUNTERS = ("calls", "failed", "relaid", "storages", "storage_bytes", "peak_bytes", "signatures", "signature_bytes")
@@ -97,6 +97,23 @@ def arguments(*values: bytes) -> bytes:
 def beliefs(*values: bytes | None) -> bytes:
     """New outputs: a geometry each; None: not defined."""
     return struct.pack("<H", len(values)) + b"".join(b"\0" if v is None else b"\1" + v for v in values)
+
+
+def packed(
+    tables: list[bytes],
+    count: int = 0,
+    *,
+    element: int = 4,
+    outer: int = 1,
+    inner: int | None = None,
+    indices: bytes | None = None,
+) -> bytes:
+    """Floats as a table for each channel and so many indices: engine/torch/shared/packed.h."""
+    told = bytes(count) if indices is None else indices
+    head = struct.pack(
+        "<BIQQ", element, len(tables), outer, len(told) // max(len(tables), 1) if inner is None else inner
+    )
+    return head + b"".join(struct.pack("<H", len(table) // element) + table for table in tables) + told
 
 
 def numbers(values: list[int]) -> bytes:

@@ -7,8 +7,10 @@
 #include <mutex>
 #include <new>
 
+#include "ahead.h"
 #include "guard.h"
 #include "memory.h"
+#include "packing.h"
 #include "python.h"
 #include "random.h"
 #include "register.h"
@@ -219,9 +221,9 @@ void eat_shutdown(void) {
   guarded([] { shut_down(); });
 }
 
-int eat_stats(int64_t out[16]) {
+int eat_stats(int64_t out[24]) {
   return guarded([&] {
-    std::fill(out, out + 16, 0);
+    std::fill(out, out + 24, 0);
     out[0] = counters.calls;
     out[6] = counters.learned;
     out[7] = counters.meta_failed;
@@ -230,6 +232,10 @@ int eat_stats(int64_t out[16]) {
     out[10] = counters.rules;
     out[11] = counters.known;
     out[12] = counters.asks;
+    out[13] = counters.ahead;
+    out[14] = counters.ahead_used;
+    out[15] = packed_uploads;
+    out[16] = ahead_bytes;
     std::vector<Server*> seen;
     for (int i = 0; i < device_count(); i++) {
       Server* server = device_unconnected(i).server;

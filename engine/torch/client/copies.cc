@@ -6,8 +6,10 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
 
+#include "ahead.h"
 #include "call.h"
 #include "memory.h"
+#include "packing.h"
 #include "python.h"
 
 namespace eat {
@@ -35,6 +37,8 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
   const char* data = static_cast<const char*>(from.const_data_ptr());
   int64_t offset = to.storage_offset() * static_cast<int64_t>(to.element_size());
   connection.traffic.up_bytes += count;
+  storage.known.clear();
+  if (count >= LEAST_AHEAD && use_ahead(storage, offset, data, count)) return;
   Writer message;
   auto head = [&](int64_t done, int64_t part) {
     message.bytes.clear();
@@ -44,7 +48,6 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
     auto length = static_cast<uint32_t>(message.bytes.size() - began + static_cast<size_t>(part));
     memcpy(&message.bytes[began - sizeof length], &length, sizeof length);
   };
-  storage.known.clear();
   if (count <= COPIED) {
     head(0, count);
     message.put(data, static_cast<size_t>(count));
@@ -54,6 +57,9 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
   }
   std::shared_ptr<void> keep = hold(from);
   WithoutLock released;
+  if (count >= LEAST_PACKED) {
+    if (auto packed = packed_form(from, data)) return send_packed(storage, offset, count, std::move(*packed));
+  }
   for (int64_t done = 0; done < count;) {
     int64_t part = std::min<int64_t>(count - done, MOST_CHUNK);
     bool last = done + part == count;

@@ -11,6 +11,8 @@
 
 namespace eat {
 
+void (*on_unpin)(const void* data) = nullptr;
+
 namespace {
 
 constexpr uint64_t GRAIN = 512;  // addresses of storages differ by a multiple, as CUDA's do
@@ -156,6 +158,7 @@ struct Pinned {
 
 void unpin(void* context) {
   auto* pinned = static_cast<Pinned*>(context);
+  if (on_unpin) on_unpin(pinned->memory.get());
   {
     std::lock_guard<std::mutex> lock(pins().mutex);
     pins().ranges.erase(reinterpret_cast<uintptr_t>(pinned->memory.get()));

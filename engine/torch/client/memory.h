@@ -36,6 +36,7 @@ void resize_storage(c10::StorageImpl& storage, int64_t bytes);
 c10::Allocator* device_allocator();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* data);
+extern void (*on_unpin)(const void* data);  // called before pinned memory is freed
 void register_allocator();
 
 inline bool is_remote(const at::Tensor& tensor) { return tensor.defined() && tensor.device().is_cuda(); }

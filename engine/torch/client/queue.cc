@@ -1,10 +1,13 @@
 // Sending and receiving of one connection: see queue.h. How it is opened and what is read stand in queue_open.cc, queue_read.cc.
 #include "queue.h"
 
+#include <linux/sockios.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -18,6 +21,8 @@ namespace {
 constexpr size_t MOST_QUEUED = size_t(256) << 20;  // copied bytes that wait to be sent; then who sends waits
 constexpr size_t KEPT_BUFFER = size_t(4) << 20;    // a buffer that grew beyond is given back
 constexpr uint32_t CUT_S = 30;                      // nothing is acknowledged for so long: the network is cut
+constexpr size_t IDLE_PIECE = size_t(256) << 10;   // of what is sent while nothing else is: an operator waits for one at most
+constexpr int IDLE_NAP_US = 200;
 constexpr int NAP_US = 60;                         // the writer looks again after this, before it sleeps
 
 std::string cut_off(const Where& where) {
@@ -143,6 +148,57 @@ bool Connection::write_all(const char* data, size_t count) {
   return true;
 }
 
+// With the lock held: the next piece at the end of the queue.
+void Connection::put_piece(Idle& idle, size_t most) {
+  size_t part = std::min({idle.count - idle.done, most, MOST_CHUNK});
+  Writer head;
+  size_t began = head.begin(ToServer::STAGE);
+  head.put(idle.number);
+  head.put<uint64_t>(idle.count);
+  head.put<uint64_t>(idle.done);
+  auto length = static_cast<uint32_t>(head.bytes.size() - began + part);
+  memcpy(&head.bytes[began - sizeof length], &length, sizeof length);
+  put(static_cast<uint8_t>(std::max(last_device_, 0)), head.bytes);
+  pending_.push_back({{}, idle.data + idle.done, part, idle.keep});
+  put_++;
+  pending_bytes_ += part;
+  idle.done += part;
+}
+
+// Whether the network has taken nearly all that was sent, so that what comes next would hardly wait.
+bool Connection::is_idle() const {
+  int unsent = 0;
+  return ::ioctl(fd_, SIOCOUTQNSD, &unsent) < 0 || static_cast<size_t>(unsent) < IDLE_PIECE;
+}
+
+void Connection::send_idle(uint32_t number, const char* data, size_t count, std::shared_ptr<void> keep) {
+  Lock lock(mutex_);
+  check(lock);
+  idle_.push_back({number, data, count, 0, std::move(keep)});
+  wake();
+}
+
+void Connection::send_now(uint32_t number) {
+  Lock lock(mutex_);
+  for (auto one = idle_.begin(); one != idle_.end(); ++one) {
+    if (one->number != number) continue;
+    while (one->done < one->count) put_piece(*one, MOST_CHUNK);
+    idle_.erase(one);
+    return wake();
+  }
+}
+
+bool Connection::stop_idle(uint32_t number) {
+  Lock lock(mutex_);
+  for (auto one = idle_.begin(); one != idle_.end(); ++one) {
+    if (one->number != number) continue;
+    bool begun = one->done > 0;
+    idle_.erase(one);
+    return begun;
+  }
+  return true;
+}
+
 void Connection::write_loop() {
   Lock lock(mutex_);
   bool napped = false;
@@ -150,6 +206,13 @@ void Connection::write_loop() {
     if (!pending_.empty() && !sending_) {
       send_pending(lock);
       napped = false;
+    } else if (!idle_.empty() && !sending_ && is_idle()) {
+      put_piece(idle_.front(), IDLE_PIECE);
+      if (idle_.front().done == idle_.front().count) idle_.pop_front();
+    } else if (!idle_.empty()) {
+      lock.unlock();
+      usleep(IDLE_NAP_US);
+      lock.lock();
     } else if (!napped) {
       lock.unlock();
       usleep(NAP_US);
@@ -253,6 +316,7 @@ void Connection::fail(const std::string& why) {
   dead_ = true;
   why_ = ending_.empty() ? why + "; what was on its GPUs is gone: start the program again from its last checkpoint" : ending_;
   pending_.clear();
+  idle_.clear();
   answered_.notify_all();
   work_.notify_all();
   background_.notify_all();

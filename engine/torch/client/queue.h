@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
@@ -82,6 +83,13 @@ class Connection {
   // Without `keep` it returns when they are sent.
   void send_with(uint8_t device, std::string_view head, const char* data, size_t count, std::shared_ptr<void> keep);
 
+  // Bytes that are sent in pieces while nothing else is to be sent, as STAGE of that number; `keep` owns them.
+  void send_idle(uint32_t number, const char* data, size_t count, std::shared_ptr<void> keep);
+  // What of it is not sent yet stands in the queue now, as any message.
+  void send_now(uint32_t number);
+  // No more of it is sent. Whether any was.
+  bool stop_idle(uint32_t number);
+
   // A number for the tag of a question, and the ticket for it. `background`: nobody waits, an error of it is kept.
   std::shared_ptr<Ticket> ticket(char* to = nullptr, uint64_t room = 0, std::shared_ptr<void> keep = {},
                                  bool background = false);
@@ -113,12 +121,20 @@ class Connection {
     size_t count = 0;
     std::shared_ptr<void> keep;
   };
+  struct Idle {
+    uint32_t number;
+    const char* data;
+    size_t count, done;
+    std::shared_ptr<void> keep;
+  };
   using Lock = std::unique_lock<std::mutex>;
 
   int dial();
   void hello(const std::string& torch_version);
   void put(uint8_t device, std::string_view bytes);
   void wake();
+  void put_piece(Idle& idle, size_t most);
+  bool is_idle() const;
   void check(const Lock&) const;
   void send_pending(Lock& lock);
   bool write_all(const char* data, size_t count);
@@ -139,6 +155,7 @@ class Connection {
   std::mutex mutex_;  // of all below
   std::condition_variable work_, answered_, background_;
   std::vector<Segment> pending_;
+  std::deque<Idle> idle_;
   std::string spare_;
   size_t pending_bytes_ = 0;
   uint64_t put_ = 0, sent_ = 0;  // segments, to know when one is out

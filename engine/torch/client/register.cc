@@ -10,6 +10,7 @@
 #include <set>
 #include <vector>
 
+#include "ahead.h"
 #include "attention.h"
 #include "call.h"
 #include "copies.h"
@@ -165,6 +166,7 @@ void register_all() {
   register_hooks();
   register_allocator();
   register_operators();
+  library("aten", DispatchKey::CPU).impl("_pin_memory", &pin_memory);
   register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
   register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }

@@ -40,7 +40,7 @@ struct Device {
 };
 
 struct ClientCounters {
-  std::atomic<int64_t> calls{0}, learned{0}, meta_failed{0}, local{0}, forgotten{0}, rules{0}, known{0}, asks{0};
+  std::atomic<int64_t> calls{0}, learned{0}, meta_failed{0}, local{0}, forgotten{0}, rules{0}, known{0}, asks{0}, ahead{0}, ahead_used{0};
 };
 extern ClientCounters counters;
 

@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "../shared/packed.h"
 #include "session.h"
 
 namespace eat {
@@ -130,6 +131,57 @@ void Session::up(uint32_t length) {
     ring(on).copied(on);
   } catch (const std::exception&) {
     telling.keep(held->fault = fault_now(UPLOAD));
+  }
+}
+
+// What was staged, into a storage: an UP whose bytes are here already.
+void Session::use(Reader& body) {
+  Staged staged = staging_.take(body.get<uint32_t>());
+  auto form = body.get<uint8_t>();
+  auto number = body.get<uint32_t>();
+  auto offset = body.get<uint64_t>(), count = body.get<uint64_t>();
+  bool packed = form == static_cast<uint8_t>(PACKED);
+  if (!packed && form != static_cast<uint8_t>(Form::PLAIN)) throw WireError("staged bytes have no such form");
+  Held* held = storages.find(number);
+  const char* why = nullptr;
+  if (!held) why = "it is for a storage that there is not";
+  else if (held->has_memory() && !within(held->storage, offset, count)) why = "it reaches beyond its storage";
+  else if (!staged.whole()) why = staged.total ? "it did not come whole, or the server has no memory for it" : "nothing is staged by that number";
+  else if (!packed && staged.total != count) why = "another number of bytes is staged";
+  if (why || !held->has_memory()) {
+    if (held && held->fault && !held->has_memory()) return;  // it has been, or will be, told why
+    FaultPtr fault = own_fault(UPLOAD, why ? why : "its storage has no memory");
+    if (held && !held->spoiled()) held->fault = fault;  // its bytes are not what the client thinks
+    return telling.keep(fault);
+  }
+  const char* bytes = staged.bytes.get();
+  if (!packed) {
+    return fill(*held, offset, count, [bytes](char* to, uint64_t from, uint64_t part) { memcpy(to, bytes + from, part); });
+  }
+  Unpacking unpacking(bytes, staged.total, count);
+  if (offset % unpacking.element()) throw WireError("packed floats begin between two of them");
+  fill(*held, offset, count, [&](char* to, uint64_t from, uint64_t part) {
+    unpacking.get(to, from / unpacking.element(), part / unpacking.element());
+  });
+}
+
+// Bytes that `get` puts where it is told, from one on and so many, into a storage.
+void Session::fill(Held& held, uint64_t offset, uint64_t count, const std::function<void(char*, uint64_t, uint64_t)>& get) {
+  auto on = held.storage.device();
+  if (on.is_cpu()) {
+    get(static_cast<char*>(held.storage.mutable_data()) + offset, 0, count);
+    return;
+  }
+  try {
+    for (uint64_t done = 0; done < count; done += MOST_CHUNK) {
+      auto step = std::min<uint64_t>(MOST_CHUNK, count - done);
+      Tensor& buffer = ring(on).take();
+      get(static_cast<char*>(buffer.mutable_data_ptr()), done, step);
+      bytes_of(held.storage, offset + done, step).copy_(bytes_of(buffer.storage(), 0, step), true);
+      ring(on).copied(on);
+    }
+  } catch (const std::exception&) {
+    telling.keep(held.fault = fault_now(UPLOAD));
   }
 }
 

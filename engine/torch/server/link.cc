@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -37,7 +38,24 @@ size_t Link::receive(char* to, size_t most) {
   }
 }
 
+bool Link::is_ready() const {
+  pollfd ready{fd_, POLLIN, 0};
+  return from_ != until_ || poll(&ready, 1, 0) > 0;
+}
+
 void Link::read(void* to, size_t count) {
+  if (given_.empty()) return read_new(to, count);
+  size_t step = std::min(count, given());
+  memcpy(to, given_.data() + given_at_, step);
+  given_at_ += step;
+  if (!given()) {
+    given_.clear();
+    given_at_ = 0;
+  }
+  if (count > step) read_new(static_cast<char*>(to) + step, count - step);
+}
+
+void Link::read_new(void* to, size_t count) {
   char* at = static_cast<char*>(to);
   while (count) {
     if (from_ == until_) {

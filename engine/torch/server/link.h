@@ -3,6 +3,7 @@
 
 #include <sys/uio.h>
 
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,9 +24,17 @@ class Link {
   int fd() const { return fd_; }
 
   void read(void* to, size_t count);
+  // The same, past what was given back.
+  void read_new(void* to, size_t count);
   void skip(size_t count);
-  // Whether the next read may wait for the client.
-  bool drained() const { return from_ == until_; }
+  // Held by who reads, from a message's first byte to its last.
+  std::mutex turn;
+  std::atomic<bool> wanted{false};  // the session waits for the turn
+  // With the turn: a message that was read already, for the reads that follow, behind those that were given before.
+  void give_back(const std::string& message) { given_ += message; }
+  size_t given() const { return given_.size() - given_at_; }
+  // Whether a byte is there; no read of a message's first one would wait. Not of those given back.
+  bool is_ready() const;
 
   // A whole message by one call; other threads may write too.
   void write(std::vector<iovec> parts);
@@ -37,6 +46,8 @@ class Link {
   int fd_;
   std::vector<char> buffer_;
   size_t from_ = 0, until_ = 0;
+  std::string given_;
+  size_t given_at_ = 0;
   std::mutex writing_;
 };
 

@@ -148,6 +148,7 @@ void Session::drop(Reader& body) {
     case Dropped::GENERATOR: generators_.erase(number); break;
     case Dropped::STATE: states_.erase(number); break;
     case Dropped::EVENT: events_.erase(number); break;
+    case Dropped::STAGED: staging_.take(number); break;
     default: throw WireError("nothing of such a kind can be dropped");
   }
 }

@@ -7,9 +7,11 @@
 #include <c10/core/Event.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 
+#include "ahead.h"
 #include "like_cuda.h"
 #include "link.h"
 #include "operators.h"
@@ -23,6 +25,7 @@ struct Settings {
   c10::Device device{c10::kCPU};
   int devices = 1;
   std::optional<uint64_t> like_cuda;  // processors behave as a GPU does, by this seed: like_cuda.h
+  bool runs = true;  // false, for benchmarks: a call makes its results, of the right size and of no meaning, and computes nothing
   double busy_s = 60;  // an operator that runs longer is told to the client
 };
 
@@ -54,10 +57,13 @@ class Session {
  private:
   void handle(ToServer kind, Reader& body);
   void up(uint32_t length);
+  void use(Reader& body);
+  void fill(Held& held, uint64_t offset, uint64_t count, const std::function<void(char*, uint64_t, uint64_t)>& get);
 
   void signature(Reader& body);
   void call(Reader& body);
   void ask(Reader& body);
+  void skip(const std::vector<Belief>& beliefs);
   void alloc(Reader& body);
   void resize(Reader& body);
   void down(Reader& body);
@@ -77,6 +83,8 @@ class Session {
   double now_ms() const;
 
   Link link_;
+  Staging staging_;
+  ReadAhead ahead_;
   const Operators& operators_;
   Watch watch_;
   c10::Device device_;

@@ -1,4 +1,4 @@
-// What the client and the server of engine torch say to each other: wire version 1. Little-endian, one TCP connection
+// What the client and the server of engine torch say to each other: wire version 2. Little-endian, one TCP connection
 // per server. No header of torch here, so that both halves can be tested without it.
 //
 // The client begins with a Hello of fixed size. The answer is STARTING, then WELCOME, or REFUSED. From then on each
@@ -19,7 +19,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is lit
 
 namespace eat {
 
-constexpr uint32_t WIRE_VERSION = 1;
+constexpr uint32_t WIRE_VERSION = 2;
 constexpr char WIRE_MAGIC[9] = "EAITRCH\n";  // 8 bytes go by the wire
 constexpr size_t TOKEN_BYTES = 256;
 
@@ -35,6 +35,8 @@ static_assert(sizeof(Hello) == 400 && std::is_trivially_copyable_v<Hello>);
 // Bounds of both sides. Who goes beyond one of them ends the session.
 constexpr size_t MOST_MESSAGE = size_t(16) << 20;   // bytes of a message's body
 constexpr size_t MOST_CHUNK = size_t(4) << 20;      // data bytes of one UP or DATA
+constexpr size_t MOST_STAGED = size_t(512) << 20;   // bytes that are staged and not yet used or dropped
+constexpr size_t MOST_STAGED_ONE = MOST_STAGED / 4;  // of one number
 constexpr size_t MOST_SIGNATURES = 65536;           // told and not forgotten
 constexpr size_t MOST_SIGNATURE_BYTES = size_t(64) << 20;  // of all bodies of SIGNATURE that are not forgotten
 constexpr size_t MOST_VALUES = 65535;               // of one operator's arguments, lists counted by their elements
@@ -69,9 +71,14 @@ enum class ToServer : uint8_t {
   COLLECTIVE = 20, // u32 tag, u8 wait, str JSON, arguments (tensors only), u16 n, n storages -> ANSWER if wait. Not yet
   DROP = 21,       // u8 what (Dropped), u32 number
   PEER_COPY = 22,  // storage to, u8 its device, u64 offset, storage from, u8 its device, u64 offset, u64 bytes
+  STAGE = 23,      // u32 number (never 0, never used twice), u64 bytes in all, u64 offset, bytes to the end of the message
+                   // (MOST_CHUNK): kept in the server's own memory until USE or DROP. Pieces come in their order. Only these
+                   // may be read before messages that came earlier: nothing but USE and DROP of that number sees them
+  USE = 24,        // u32 number, u8 Form, storage, u64 offset, u64 bytes: what was staged becomes these bytes of the storage
 };
 
-enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2 };
+enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2, STAGED = 3 };
+enum class Form : uint8_t { PLAIN = 0 };  // how the bytes of a storage stand in what was staged
 
 enum class ToClient : uint8_t {
   WELCOME = 1,  // u32 WIRE_VERSION, str torch version, str JSON, u32 n, n str: operators that are allowed, as

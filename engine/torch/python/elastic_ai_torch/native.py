@@ -49,6 +49,7 @@ _WARN = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 STATISTICS = (
     "calls", "waits", "signatures", "bytes_up", "bytes_down", "bytes_sent", "learned", "meta_failed",
     "local_allocations", "forgotten", "shape_rules", "known_values", "asks",
+    "sent_ahead", "ahead_used", "packed_uploads", "bytes_ahead",
 )  # fmt: skip
 
 
@@ -175,7 +176,7 @@ class Native:
 
     def statistics(self) -> dict[str, int]:
         """Counters since the start, by name."""
-        numbers = (ctypes.c_int64 * 16)()
+        numbers = (ctypes.c_int64 * 24)()
         self._check(self._lib.eat_stats(numbers))
         return dict(zip(STATISTICS, numbers, strict=False))
 

@@ -19,6 +19,8 @@ from elastic_ai_torchserver import LIB, NAME, fail, release
 from elastic_ai_torchserver.door import NO_DEVICE, STARTING, VERSION, Waiting, message, refusal
 from elastic_ai_torchserver.memory import LIBRARY, DeviceMemory
 
+#: For benchmarks, with --device cpu: a call makes results of the right size and computes nothing; the name says so.
+DO_NOTHING = "ELASTIC_AI_TORCH_OPERATORS_DO_NOTHING"
 STARTING_S = 120  # a device that has not started by then does not
 
 
@@ -123,10 +125,11 @@ def describe(torch: Any, given: argparse.Namespace) -> list[dict[str, object]]:
     if given.device == "cuda" and torch.distributed.is_nccl_available():
         common["nccl"] = list(torch.cuda.nccl.version()[:3])
     if given.device == "cpu":
+        what = "operators do nothing" if os.environ.get(DO_NOTHING) else "processors"
         memory = given.memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         state = torch.get_rng_state().numel()
         return [
-            {"name": "Emulated GPU (processors)", "capability": [8, 0], "total_memory_bytes": memory,
+            {"name": f"Emulated GPU ({what})", "capability": [8, 0], "total_memory_bytes": memory,
              "multi_processor_count": os.cpu_count() or 1, "uuid": f"00000000-0000-0000-0000-{index:012x}",
              "rng_state_bytes": state, "emulated": True, "processor": True, **common}
             for index in range(given.devices)

@@ -1,0 +1,47 @@
+// Images as bytes: floats of which a channel has at most 256 different values, as a table of these for each channel and a byte for
+// each float. Every bit comes back, NaN's and a negative zero's too. No header of torch here.
+//
+// Packed: u8 bytes of an element (2 or 4), u32 channels, u64 outer, u64 inner; for each channel u16 n (1 to 256) and n elements;
+// then outer x channels x inner bytes: an index each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire.h"
+
+namespace eat {
+
+constexpr Form PACKED{1};
+constexpr uint32_t MOST_CHANNELS = 64;
+
+struct Layout {
+  uint8_t element;  // bytes
+  uint32_t channels;
+  uint64_t outer, inner;
+  uint64_t count() const { return outer * channels * inner; }
+};
+
+// Nothing where a channel has more values.
+std::optional<std::string> pack(const char* data, const Layout& layout);
+
+// What was packed, looked through: throws WireError where it cannot be `bytes` bytes.
+class Unpacking {
+ public:
+  Unpacking(const char* packed, size_t packed_bytes, uint64_t bytes);
+  // Elements from that one on, into memory of so many. Safe for every index: a table has 256 places, those not told are 0.
+  void get(char* to, uint64_t from, uint64_t count) const;
+  uint8_t element() const { return layout_.element; }
+
+ private:
+  template <class Element>
+  void expand(Element* to, uint64_t from, uint64_t count) const;
+
+  Layout layout_;
+  std::vector<uint32_t> tables_;  // 256 for each channel
+  const uint8_t* indices_;
+};
+
+}  // namespace eat
