@@ -1,4 +1,4 @@
-"""The sweep of operators (tests/torch_programs/operator_sweep.py) to its end, held against a list of known failures.
+"""A sweep (tests/torch_programs/operator_sweep.py, database_sweep.py) to its end, held against a list of failures.
 
 An operator that ends the process, or the session, is one failure; the sweep goes on behind it in a new process.
 A list only shrinks: what fails and is not on it is wrong, and what is on it and passes is to be removed.
@@ -41,19 +41,20 @@ class Swept:
             counts.update({key: value for key, value in result.items() if isinstance(value, int)})
         whole = sum(r["state"] == "ok" and r.get("bits") == r.get("samples") for r in self.results.values())
         what = "with the same text" if self.way == "errors" else "bit-equal"
+        of = self.way if self.way in ("modules", "optimizers") else f"operators, {self.way}"
         return (
-            f"operators, {self.way}: {self.ran() - len(self.failed())} of {self.ran()} passed, "
+            f"{of}: {self.ran() - len(self.failed())} of {self.ran()} passed, "
             f"{whole} of them {what} throughout; "
             f"{counts['bits']:,} of {counts['samples']:,} samples {what}"
         )
 
 
-def sweep(way: str, on: Server, *options: str) -> Swept:
+def sweep(way: str, on: Server, *options: str, program: Path = PROGRAMS / "operator_sweep.py") -> Swept:
     """The whole of it. AssertionError where the process ends early too often."""
     results: dict[str, dict[str, object]] = {}
     after: list[str] = []
     for _ in range(RESTARTS):
-        done = ended(start(PROGRAMS / "operator_sweep.py", "remote", on, way, *options, *after), LIMIT_S)
+        done = ended(start(program, "remote", on, way, *options, *after), LIMIT_S)
         begun = ""
         for line in done.out.splitlines():
             said = json.loads(line) if line.startswith("{") else {}

@@ -1,6 +1,11 @@
 // Arguments to bytes: see encode.h.
 #include "encode.h"
 
+#include <ATen/Context.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <cstdlib>
+
 #include "copies.h"
 #include "random.h"
 
@@ -10,6 +15,7 @@ namespace {
 
 thread_local std::vector<std::unique_ptr<Encoder>> encoders;
 thread_local size_t borrowed = 0;
+constexpr int64_t MOST_MODES = 64;  // an integer beyond that is an amount
 
 [[noreturn]] void two_devices(const at::Device& one, const at::Device& other) {
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ", other, "!");
@@ -47,7 +53,8 @@ void Encoder::on(Device& other) {
 }
 
 void Encoder::cpu_tensor(const at::Tensor& tensor) {
-  if (tensor.dim() > 0 && info_->takes_cpu) {
+  bool index = argument_->list == ListOf::OPTIONAL_TENSORS || !info_->is_put || tensor.numel() == 1;
+  if (tensor.dim() > 0 && info_->takes_cpu && index) {
     keep_.push_back(upload(tensor, device ? *device : eat::device(-1)));
     return this->tensor(keep_.back());
   }
@@ -95,6 +102,9 @@ void Encoder::tensor(const at::Tensor& tensor) {
   kinds += static_cast<char>(dimensions);
   kinds += static_cast<char>(bits);
   kinds += layout(tensor);
+  // Kernels refuse some empty tensors where meta kernels do not, by which dimension is empty.
+  kinds += static_cast<char>(tensor.numel() == 0);
+  for (size_t i = 0; i < dimensions && tensor.numel() == 0; i++) kinds += static_cast<char>(tensor.size(static_cast<int64_t>(i)) == 0);
   // Which arguments share memory, and a written one that overlaps itself: kernels check that, and meta kernels do not.
   kinds += static_cast<char>(slot);
   if (argument_->written) kinds += static_cast<char>(overlaps_itself(tensor));
@@ -114,6 +124,7 @@ void Encoder::scalar(const c10::IValue& value, bool later) {
     tag(later ? Tag::INT_LATER : Tag::INT);
     if (later) pay<int64_t>(value.toInt());
     else put<int64_t>(value.toInt());
+    if (argument_->mode && std::abs(value.toInt()) < MOST_MODES) kinds += static_cast<char>(value.toInt());
   } else if (value.isComplexDouble()) {
     auto number = value.toComplexDouble();
     tag(Tag::COMPLEX);
@@ -207,7 +218,10 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   device = nullptr;
   mask = false;
   put(info.number);
-  kinds.append(reinterpret_cast<const char*>(&info.number), sizeof info.number);
+  const at::Context& context = at::globalContext();
+  key += static_cast<char>(c10::get_default_dtype_as_scalartype());
+  key += static_cast<char>(!context.deterministicAlgorithms() ? 0 : context.deterministicAlgorithmsWarnOnly() ? 2 : 1);
+  kinds = key;
   put(static_cast<uint16_t>(info.arguments.size()));
   if (info.takes_cpu && arguments[0].isTensor() && is_remote(arguments[0].toTensor())) on(*remote_storage(arguments[0].toTensor()).device);
   for (size_t i = 0; i < info.arguments.size(); i++) {

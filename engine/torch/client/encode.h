@@ -16,11 +16,11 @@ class Encoder {
   // Reads the arguments; fails with the error that CUDA's wrapper gives for tensors on several devices.
   void encode(const OperatorInfo& info, const c10::IValue* arguments);
 
-  std::string key;                      // operator's number, then the arguments as the wire has them
-  std::string_view arguments() const { return std::string_view(key).substr(sizeof(uint32_t)); }
+  std::string key;                      // operator's number, settings, then the arguments as the wire has them
+  std::string_view arguments() const { return std::string_view(key).substr(sizeof(uint32_t) + SETTINGS); }
   std::string payload;
   std::vector<uint32_t> slots;          // numbers of the storages
-  std::string kinds;                    // what does not change with sizes: dtypes, dimensions, tags, strings, truths
+  std::string kinds;                    // what does not change with sizes: dtypes, dimensions, tags, strings, truths, modes, settings
   Device* device = nullptr;             // of the tensors, or of an argument `device`, or the current one
   bool mask = false;                    // an index is a mask: the result's size depends on values
 
@@ -36,6 +36,9 @@ class Encoder {
   void put(T value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
   template <class T>
   void pay(T value) { payload.append(reinterpret_cast<const char*>(&value), sizeof value); }
+
+  // The settings that decide about results and refusals, in the key: the default dtype, deterministic algorithms.
+  static constexpr size_t SETTINGS = 2;
 
   const OperatorInfo* info_ = nullptr;
   const ArgumentInfo* argument_ = nullptr;

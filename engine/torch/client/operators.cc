@@ -52,7 +52,8 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
   static const std::set<std::string> indexing{"aten::index", "aten::_unsafe_index"};
   static const std::set<std::string> putting{"aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put"};
   is_index = indexing.count(name) > 0;
-  takes_cpu = is_index || putting.count(name) || name.find("ctc_loss") != std::string::npos || name.find("pack_padded") != std::string::npos;
+  is_put = putting.count(name) > 0;
+  takes_cpu = is_index || is_put || name.find("ctc_loss") != std::string::npos || name.find("pack_padded") != std::string::npos;
   doubles_later = !sizes_by_floats(name);
   ints_later = doubles_later && !starts(name, "aten::pow") && !starts(name, "aten::_foreach_pow") && !starts(name, "aten::float_power");
   for (const c10::Argument& argument : schema.arguments()) {
@@ -62,6 +63,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
     info.changed = info.written || argument.name().rfind("running_", 0) == 0;
     info.out = argument.is_out();
     info.number = is_number(argument.type());
+    info.mode = argument.real_type()->kind() == TypeKind::IntType;
     has_out |= info.out;
     has_written |= info.written;
     if (argument.name() == "output_mask") output_mask = static_cast<int>(arguments.size());

@@ -16,6 +16,7 @@ struct ArgumentInfo {
   bool changed = false;  // or it is one of the running statistics, which batch norms write though their schemas do not say so
   bool out = false;      // an `out=`
   bool number = false;   // a Scalar: its value may stand in the payload
+  bool mode = false;     // an integer that is no size: a dimension, a kind of reduction
 };
 
 struct ReturnInfo {
@@ -34,6 +35,7 @@ struct OperatorInfo {
   bool writes_only = true;    // all returns are written arguments
   bool has_out = false, has_written = false;
   bool is_index = false;      // aten::index and its kin: asks only with a mask; indices may lie on the CPU
+  bool is_put = false;        // index_put: its values are on the device, or one number
   bool takes_cpu = false;     // tensors on the CPU with dimensions are uploaded, as CUDA's kernel does
   bool doubles_later = true;  // floats stand in the payload, so that another value is no new signature
   bool ints_later = true;     // the same for integer Scalars

@@ -8,9 +8,14 @@ void LikeCuda::delay() {
   if (on_ && random_() % 4 == 0) usleep(static_cast<useconds_t>(random_() % 1000));
 }
 
-at::Tensor LikeCuda::laid(const std::string& name, const at::Tensor& tensor) const {
-  bool here = on_ && name == "aten::convolution" && tensor.defined() && tensor.dim() == 4;
-  return here ? tensor.contiguous(at::MemoryFormat::ChannelsLast) : tensor;
+at::Tensor LikeCuda::laid(const std::string& name, const at::Tensor& tensor) {
+  bool here = on_ && name.rfind("aten::convolution", 0) == 0 && tensor.defined() && tensor.dim() >= 3;
+  if (!here) return tensor;
+  switch (random_() % 3) {
+    case 0: return tensor.contiguous();
+    case 1: return tensor.movedim(1, -1).contiguous().movedim(-1, 1);  // channels last, whatever the count of dimensions
+    default: return tensor.transpose(0, -1).contiguous().transpose(0, -1);  // columns first: dense, and no format of a name
+  }
 }
 
 FaultPtr LikeCuda::late(FaultPtr fault) const {
