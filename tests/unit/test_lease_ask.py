@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -239,6 +241,29 @@ def test_an_endpoint_that_is_not_there_yet_is_waited_for_and_one_that_never_come
     assert late.value.kind is Complaint.BUSY
     with pytest.raises(NotStarted, match="gpu1 started no lease for job 41"):
         ask.endpoints_of(FakeHost(slurm=FakeSlurm(files=[missing])), [job])
+
+
+def test_a_server_that_is_not_ready_at_once_is_reported_before_its_endpoint_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    heard = threading.Event()
+
+    class Slow(FakeSlurm):
+        def read_on_node(self, *words: Any) -> str:
+            assert heard.wait(60)
+            return super().read_on_node(*words)
+
+    def say(words: str) -> None:
+        told.append(words)
+        heard.set()
+
+    monkeypatch.setattr(ask, "STARTS_S", 0.0)
+    wanted = submission(LeaseRequest(1, GpuPart(140, 140)))
+    lease, _ = ask.obtain(FakeHost(slurm=Slow(said=[slurm_job()], files=[ENDPOINT])), wanted, say)
+    assert told == [f"lease {lease}: starting on gpu1"]
+    left = [thread for thread in threading.enumerate() if isinstance(thread, threading.Timer)]
+    assert left == [], "the program is started without a thread"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,8 @@ MEMORY_SHARE = 0.9
 AWAITED_S = 30.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
+#: After which the user hears that a lease is being started.
+STARTS_S = 2.0
 
 
 def eligible(request: LeaseRequest, nodes: Sequence[PoolNode], partition: str) -> list[PoolNode]:
@@ -245,6 +248,19 @@ def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
             say(f"lease {lease}: Slurm cannot cancel it now ({fault}); later: toolkit lease release {lease}")
 
 
+@contextmanager
+def _told_later(say: Callable[[str], None], words: str) -> Iterator[None]:
+    """Say so if what is inside takes longer than STARTS_S: a server that imports PyTorch is not ready at once."""
+    later = threading.Timer(STARTS_S, say, [words])
+    later.daemon = True
+    later.start()
+    try:
+        yield
+    finally:
+        later.cancel()
+        later.join()  # none may run when the program is started
+
+
 def obtain(host: Host, submission: Submission, say: Callable[[str], None]) -> tuple[int, list[LeaseEndpoint]]:
     """Ask and wait until all parts run, and where they are served. What started in part only, or not on its server, or
     was taken back for another before it could be used is given back and asked for again; whatever interrupts the wait
@@ -258,7 +274,10 @@ def obtain(host: Host, submission: Submission, say: Callable[[str], None]) -> tu
         with uninterrupted():
             lease = submit(host, submission)
         try:
-            return lease, endpoints_of(host, wait(host, lease, submission.request.text, say, submission.jobs))
+            jobs = wait(host, lease, submission.request.text, say, submission.jobs)
+            servers = ", ".join(dict.fromkeys(node for job in jobs for node in job.nodes))
+            with _told_later(say, f"lease {lease}: starting on {servers}"):
+                return lease, endpoints_of(host, jobs)
         except StartedInPart:
             why = "only some of its parts could start"
         except NotStarted as fault:
