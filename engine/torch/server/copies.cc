@@ -211,7 +211,6 @@ void Session::down(Reader& body) {
   } else if (!fault && count) {
     // One chunk is copied while the one before it is sent.
     auto on = held->storage.device();
-    Running running(watch_, DOWNLOAD);
     try {
       struct Ready {
         Tensor* buffer;
@@ -220,7 +219,10 @@ void Session::down(Reader& body) {
       } before{nullptr, nullptr, 0, 0};
       auto finish = [&] {
         if (!before.buffer) return;
-        before.copied->synchronize();
+        {
+          Running running(watch_, DOWNLOAD);  // the device, and not a client that takes its bytes slowly
+          before.copied->synchronize();
+        }
         send(before.done, before.step, before.buffer->const_data_ptr());
       };
       for (uint64_t done = 0; done < count; done += MOST_CHUNK) {

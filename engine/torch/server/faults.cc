@@ -3,6 +3,8 @@
 #include <new>
 #include <vector>
 
+#include "processes.h"
+
 namespace eat {
 namespace {
 
@@ -38,7 +40,7 @@ FaultPtr fault_now(const std::string& name) {
   } catch (const c10::LinAlgError& e) {
     return made(ErrorKind::LINALG, e.what_without_backtrace());
   } catch (const c10::OutOfMemoryError& e) {
-    return made(ErrorKind::OUT_OF_MEMORY, e.what_without_backtrace());
+    return made(ErrorKind::OUT_OF_MEMORY, without_processes(e.what_without_backtrace()));
   } catch (const c10::AcceleratorError& e) {
     return made(ErrorKind::ACCELERATOR, e.what_without_backtrace());
   } catch (const c10::Error& e) {

@@ -87,6 +87,19 @@ void Link::skip(size_t count) {
 
 void Link::write(std::vector<iovec> parts) {
   std::lock_guard<std::mutex> lock(writing_);
+  send(parts);
+}
+
+bool Link::write_at_once(const std::string& bytes) {
+  std::unique_lock<std::mutex> lock(writing_, std::try_to_lock);
+  pollfd room{fd_, POLLOUT, 0};
+  if (!lock || poll(&room, 1, 0) != 1) return false;
+  std::vector<iovec> parts{{const_cast<char*>(bytes.data()), bytes.size()}};
+  send(parts);
+  return true;
+}
+
+void Link::send(std::vector<iovec>& parts) {
   size_t first = 0;
   while (first < parts.size()) {
     if (!parts[first].iov_len) {

@@ -39,9 +39,13 @@ class Link {
   // A whole message by one call; other threads may write too.
   void write(std::vector<iovec> parts);
   void write(const std::string& bytes) { write({{const_cast<char*>(bytes.data()), bytes.size()}}); }
+  // The same for a few bytes, and only where nothing has to be waited for: another thread that writes, or a client that
+  // takes nothing. False: it has not been written.
+  bool write_at_once(const std::string& bytes);
 
  private:
   size_t receive(char* to, size_t most);
+  void send(std::vector<iovec>& parts);
 
   int fd_;
   std::vector<char> buffer_;

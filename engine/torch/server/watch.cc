@@ -45,14 +45,13 @@ void Watch::loop() {
     auto* name = name_.load(std::memory_order_acquire);
     auto began = began_.load(std::memory_order_relaxed);
     if (gone || !name || !began || began == told || now - began < busy_s_ * 1000) continue;
-    told = began;
     Writer notice;
     auto at = notice.begin(ToClient::NOTICE);
     notice.put<uint8_t>(static_cast<uint8_t>(Notice::BUSY));
     notice.text(*name + " has been running for " + std::to_string((now - began) / 1000) + " s");
     notice.end(at);
     try {
-      link_.write(notice.bytes);
+      if (link_.write_at_once(notice.bytes)) told = began;
     } catch (const Gone&) {
       gone = now;
     }
