@@ -12,6 +12,7 @@ from typing import Any, Protocol
 IGNORED = (
     "/proc",
     "/usr/local/libexec/elastic-ai-lab/unpacked",  # of the host, for all labs: filled while one provisions
+    "/opt/elastic-ai-lab/torch",  # the same: copies of PyTorch
     "/sys",
     "/dev",
     "/run",
