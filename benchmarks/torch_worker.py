@@ -1,6 +1,6 @@
 """One program of benchmarks/torch_engine.py, by whatever Python has torch: natively, or on a GPU of the engine `torch`.
 
-    torch_worker.py mlp|resnet50|gpt|decode|calls|copies [--core N] [--steps N] [--warm N] [--read-every N]
+    torch_worker.py mlp|resnet50|gpt|decode|loader|calls|copies [--core N] [--steps N] [--warm N] [--read-every N]
 
 It prints one JSON document. Plain PyTorch, but for the counters of the engine, where it is one's client.
 """
@@ -50,6 +50,30 @@ def resnet50(device: str, steps: int) -> Callable[[int], torch.Tensor]:
     model = resnet.resnet((3, 4, 6, 3), classes=10).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
     return classifier(model, optimizer, torch.randn(steps, 4, 3, 64, 64), device)
+
+
+def loader(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+    """A small network on 8 images of 128 pixels that a DataLoader pins: floats that have no shorter form."""
+    model = nn.Sequential(
+        nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, 1, 1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    ).to(device)  # fmt: skip
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    images, labels = torch.randn(8 * steps, 3, 128, 128), torch.randint(0, 10, (8 * steps,))
+    batches = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(images, labels), 8, pin_memory=device == "cuda", num_workers=1
+    )
+    ahead = iter(batches)
+
+    def step(number: int) -> torch.Tensor:
+        x, y = (one.to(device, non_blocking=True) for one in next(ahead))
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
 
 
 def classifier(
@@ -110,7 +134,7 @@ def trained(program: str, device: str, options: argparse.Namespace) -> dict[str,
     """Seconds of each step and what a step asks for; the loss is read in every step, or every so many."""
     torch.manual_seed(0)
     count = options.warm + options.steps
-    step = {"mlp": mlp, "resnet50": resnet50, "gpt": gpt, "decode": decode}[program](device, count)
+    step = {"mlp": mlp, "resnet50": resnet50, "gpt": gpt, "decode": decode, "loader": loader}[program](device, count)
     torch.manual_seed(1)
     walls, cpus, losses, before = [], [], [], counters()
     for number in range(count):
@@ -199,7 +223,7 @@ def copies(device: str, options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program", choices=["mlp", "resnet50", "gpt", "decode", "calls", "copies"])
+    parser.add_argument("program", choices=["mlp", "resnet50", "gpt", "decode", "loader", "calls", "copies"])
     parser.add_argument("--core", type=int, default=-1, help="run on this processor")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--warm", type=int, default=4)
@@ -216,7 +240,8 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     made = {"calls": calls, "copies": copies}.get(options.program)
     found = made(device, options) if made else trained(options.program, device, options)
-    print(json.dumps({"device": device, "torch": torch.__version__, **found}))
+    name = torch.cuda.get_device_name() if device == "cuda" else "processor"
+    print(json.dumps({"device": device, "name": name, "torch": torch.__version__, **found}))
 
 
 if __name__ == "__main__":

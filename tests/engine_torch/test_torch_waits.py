@@ -1,0 +1,85 @@
+"""How often a step waits for the server, for loops as programs have them: each wait costs a round trip.
+
+Counted, not timed: the client says how often it waited, and WAITS says how often it may.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.torch_engine import run
+
+if TYPE_CHECKING:
+    from tests.support.torch_engine import Server
+
+BEGIN = """
+import json, torch
+from torch import nn
+from elastic_ai_torch import start
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x, y = torch.randn(32, 8), torch.randint(0, 4, (32,))
+scaler = torch.amp.GradScaler("cuda")
+embedding, head = nn.Embedding(16, 8).cuda(), nn.Linear(8, 16).cuda()
+text = torch.zeros(2, 1, dtype=torch.long, device="cuda")
+kept = [torch.tensor(0.0).cuda(), torch.ones(2, dtype=torch.long, device="cuda")]
+def forward():
+    global out
+    optimizer.zero_grad()
+    out = model(x.cuda())
+    return nn.functional.cross_entropy(out, y.cuda())
+def backward(loss):
+    loss.backward()
+    optimizer.step()
+    return loss
+def accuracy():
+    return (out.argmax(1) == y.cuda()).sum()
+def clipped(loss):
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss, norm
+@torch.no_grad()
+def token():
+    global text
+    found = head(embedding(text[:, -1])).argmax(-1)
+    text = torch.cat([text[:, -8:], found[:, None]], 1)
+    return found
+"""
+END = """
+for number in range(20):
+    if number == 10:
+        torch.cuda.synchronize()
+        before = start.statistics()["waits"]
+    step(number)
+print(json.dumps((start.statistics()["waits"] - before) / 10))
+"""
+#: A loop, and its waits in a step.
+WAITS: dict[str, tuple[str, float]] = {
+    "loss not read": ("backward(forward())", 0),
+    "loss read": ("backward(forward()).item()", 1),
+    "loss and accuracy": ("loss = backward(forward()); right = accuracy(); loss.item(); right.item()", 2),
+    "gradients clipped": ("clipped(forward())[0].item()", 1),
+    "clipped, their norm read": ("loss, norm = clipped(forward()); loss.item(); norm.item()", 2),
+    "scaled gradients": ("scaler.scale(forward()).backward(); scaler.step(optimizer); scaler.update()", 1),
+    "a trainer's filter of nan and inf": (
+        "loss = backward(forward()).detach(); kept[0] += 0 if torch.isnan(loss) or torch.isinf(loss) else loss",
+        2,
+    ),
+    "a token read": ("token()[0].item()", 1),
+    "a token read, with texts that have ended": (
+        "found = token(); kept[1] = kept[1] & (found != 99); assert kept[1].max() != 0; found[0].item()",
+        2,
+    ),
+    "an uploaded number read": ("t = torch.tensor([5, 3]).cuda(); t[0].item(); t[1].item()", 0),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_a_step_waits_so_often(name: str, torch_server: Server) -> None:
+    """No more, and no less: a figure that got better is to be written here."""
+    body, waits = WAITS[name]
+    assert run(f"{BEGIN}\ndef step(number):\n    {body}\n{END}", "remote", torch_server).result() == waits
