@@ -18,6 +18,11 @@ BEGIN, END = "<!-- torch_engine.json, by --write: -->", "<!-- end of torch_engin
 MOST_OPERATOR_US, LEAST_OF_IPERF, MOST_ROUND_TRIPS = 2.0, 0.9, 1.1
 
 
+def programs(document: dict[str, Any]) -> list[str]:
+    """Those that it has: an older document lacks what was added since."""
+    return [program for program in PROGRAMS if program in document["rounds"][0]["programs"]]
+
+
 def least_s(document: dict[str, Any], program: str, way: str, what: str = "step_s") -> float:
     """The shortest step of all rounds: other work on the machine only ever makes one longer."""
     return min(min(turn["programs"][program][way][what]) for turn in document["rounds"])
@@ -49,10 +54,10 @@ def costs(document: dict[str, Any]) -> Costs:
 def model(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Each program at each delay, as predicted and as measured."""
     rows = []
-    for program in PROGRAMS:
+    for program in programs(document):
         for name in document["links"]:
             counts = per_step(document, program, name)
-            ahead = counts["bytes_ahead"]
+            ahead = counts.get("bytes_ahead", 0)
             step = Step(
                 least_s(document, program, "native"), counts["calls"], counts["waits"],
                 counts["bytes_sent"] - ahead, counts["bytes_down"], ahead,
@@ -82,7 +87,7 @@ def tables(document: dict[str, Any]) -> str:
         + " | target | operators, waits, kB of messages a step | client's CPU a step, ms | issued, loss not read, ms |",
         "|---|---|" + "---|" * (len(links) + 4),
     ]  # fmt: skip
-    for program in PROGRAMS:
+    for program in programs(document):
         native = least_s(document, program, "native")
         ratios = [native / least_s(document, program, name) for name in links]
         cells = ["busy" if busy(document) else f"{ratio:.3f}" for ratio in ratios]
@@ -118,8 +123,10 @@ def tables(document: dict[str, Any]) -> str:
 
 def idle_lines(document: dict[str, Any]) -> list[str]:
     """A step, or a token, against a server whose operators do nothing: what kernels otherwise hide."""
+    if NOTHING not in document["rounds"][0]["programs"][programs(document)[0]]:
+        return ["A server whose operators do nothing: not measured."]
     lines = ["| program, its operators do nothing | a step, ms | client's CPU, ms | target |", "|---|---|---|---|"]
-    for program in PROGRAMS:
+    for program in programs(document):
         wall, cpu = (least_s(document, program, NOTHING, what) * 1e3 for what in ("step_s", "cpu_s"))
         target = f"<= {MOST_IDLE_MS[program]:g}" if program in MOST_IDLE_MS else ""
         lines.append(f"| {program} | {'busy' if busy(document) else f'{wall:.2f}'} | {cpu:.2f} | {target} |")
@@ -154,7 +161,7 @@ def figures(document: dict[str, Any], first: str) -> list[tuple[str, list[float]
             (f"{way} of iperf3", ratio, f">= {LEAST_OF_IPERF}"),
         ]
     more = [Link.of(name) for name in document["links"][1:] if "/" not in name]
-    for program in PROGRAMS:
+    for program in programs(document):
         for link in more:
             runs = [turn["programs"][program] for turn in turns]
             trips = [(min(run[link.name]["step_s"]) - min(run[first]["step_s"])) * 1e3 / link.delay_ms for run in runs]
