@@ -15,7 +15,7 @@ int link_read(struct link *l, void *to, size_t least, size_t most, size_t *got) 
     if (l->verbs) return verbs_read(l->verbs, to, least, most, got);
     while (*got < least) {
         ssize_t n = recv(l->fd, (char *)to + *got, most - *got, most == least ? MSG_WAITALL : 0);
-        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && may_go_on(l->fd)) continue;
         if (n == 0) errno = 0;
         if (n <= 0) return -1;
         *got += (size_t)n;

@@ -18,7 +18,7 @@
 
 #define CREDIT 0x80000000u /* the word says what was taken */
 #define DATA 1 /* wr_id of a message with data */
-#define STUCK_MS 25000 /* as TCP_USER_TIMEOUT in wire.c: nobody says of what was sent that it came */
+#define STUCK_MS 25000 /* as CUT_S in wire.c: nobody says of what was sent that it came */
 #define SPIN_NS 30000 /* before a thread sleeps: a round trip on a fabric is less than waking up costs */
 
 static uint64_t now_ns(void) {

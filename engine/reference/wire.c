@@ -5,13 +5,40 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/uio.h>
+
+#define CUT_S 25
+
+/* Keep-alive finds a cut network where nothing is on its way. Where something is, TCP_USER_TIMEOUT would, but it also ends a
+ * connection whose other side answers and only takes nothing for a while: a session in a long kernel, a program in a
+ * debugger. So the kernel is asked whether nothing at all was acknowledged. */
+bool is_cut(int fd) {
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size)) return false;
+    return (info.tcpi_unacked > 0 || info.tcpi_probes > 1) && info.tcpi_last_ack_recv > CUT_S * 1000;
+}
+
+/* A socket with another limit than watch_socket's (limit_socket) has given up for good. */
+static bool goes_on(int fd) {
+    struct timeval limit = {0, 0};
+    socklen_t size = sizeof limit;
+    if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &size) || limit.tv_sec != WIRE_LOOK_S || limit.tv_usec) return false;
+    if (!is_cut(fd)) return true;
+    errno = ETIMEDOUT;
+    return false;
+}
+
+bool may_go_on(int fd) {
+    return errno == EINTR || ((errno == EAGAIN || errno == EWOULDBLOCK) && goes_on(fd));
+}
 
 int read_all(int fd, void *to, size_t bytes) {
     char *at = to;
     while (bytes) {
         ssize_t got = recv(fd, at, bytes, 0);
-        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && may_go_on(fd)) continue;
         if (got <= 0) {
             if (got == 0) errno = 0;
             return -1;
@@ -40,7 +67,7 @@ int write_parts(int fd, struct iovec *parts, size_t count) {
         }
         ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
         if (sent < 0) {
-            if (errno == EINTR) continue;
+            if (may_go_on(fd)) continue;
             return -1;
         }
         for (size_t left = (size_t)sent, i = 0; left && i < count; i++) {
@@ -56,10 +83,16 @@ int write_parts(int fd, struct iovec *parts, size_t count) {
 void tune_socket(int fd) {
     static const struct { int level, name, value; } options[] = {
         {IPPROTO_TCP, TCP_NODELAY, 1},      {SOL_SOCKET, SO_KEEPALIVE, 1},  {IPPROTO_TCP, TCP_KEEPIDLE, 10},
-        {IPPROTO_TCP, TCP_KEEPINTVL, 5},    {IPPROTO_TCP, TCP_KEEPCNT, 3},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 25000},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 5},    {IPPROTO_TCP, TCP_KEEPCNT, 3},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
+}
+
+void watch_socket(int fd) {
+    static const struct timeval limit = {WIRE_LOOK_S, 0};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 bool equal_secret(const char *a, const char *b, size_t bytes) {

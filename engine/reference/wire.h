@@ -139,8 +139,13 @@ int write_all(int fd, const void *from, size_t bytes);
 int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 struct iovec;
 int write_parts(int fd, struct iovec *parts, size_t count); /* which are used up */
-/* Small messages leave at once; a peer that vanished is noticed within 30 s. */
+#define WIRE_LOOK_S 5 /* who waits for the other side looks that often whether the network is cut */
+bool is_cut(int fd);
+bool may_go_on(int fd); /* by errno of a read or a write that failed */
+/* Small messages leave at once; a peer that vanished is noticed within 30 s: while nothing is on its way by this, */
 void tune_socket(int fd);
+/* and else by this, from the moment on at which the connection has no other limit. */
+void watch_socket(int fd);
 /* The time does not tell where the first difference is. */
 bool equal_secret(const char *a, const char *b, size_t bytes);
 

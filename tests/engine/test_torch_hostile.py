@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import random
-import socket
 import struct
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support import torch_wire as wire
-from tests.support.torch_engine import TOKEN, Server, server
+from tests.support.torch_engine import TOKEN, Server, built, server, wait_until
+from tests.support.torch_fuzz import anything, damaged_session, play, true
 from tests.support.torch_wire import FLOAT, arguments, beliefs, geometry, integer, tensor
-
-KINDS = range(256)
 
 
 @pytest.fixture(scope="module")
@@ -23,55 +24,30 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def garbage(rng: random.Random) -> bytes:
-    """A body of any bytes, or of pieces that stand in true ones."""
-    pieces = [
-        wire.text("aten::add"), wire.text("Tensor"), wire.text(""), struct.pack("<I", 1),
-        struct.pack("<I", 1 << 31),
-        struct.pack("<H", 65535), tensor(0, [3]), tensor(0, [1 << 62]), tensor(65535, [3]), integer(-1), b"N", b"L",
-        b"S",
-        arguments(tensor(0, [3]), tensor(0, [3]), integer(1)),
-        beliefs(geometry(FLOAT, [3])), struct.pack("<Q", 1 << 63), struct.pack("<IQQ", 1, 64, 0),
-        struct.pack("<IBIQQ", 1, 1, 1, 0, 64),
-        wire.packed([b"\0" * 4], 16), bytes(64),
-    ]  # fmt: skip
-    if rng.random() < 0.3:
-        return rng.randbytes(rng.randrange(64))
-    return b"".join(rng.choice(pieces) for _ in range(rng.randrange(8)))
+def test_the_session_that_is_damaged_below_is_a_true_one(one: Server) -> None:
+    """Else its damage would be refused for what it was before."""
+    said = true()
+    with wire.Client(one.port, TOKEN) as session:
+        session.socket.sendall(b"".join(wire.message(kind, body) for kind, body in said))
+        answers = [session.answer() for _ in range(7)]
+    assert [answer.tag for answer in answers] == list(range(1, 8))
+    told = [error for answer in answers for error in answer.errors]
+    assert told == [(wire.RUNTIME, "Invalid mt19937 state", "generator")]  # of zeros, which says RNG_SET
 
 
-def hostile(session: wire.Client, rng: random.Random) -> None:
-    """Twenty messages, framed well or ill."""
-    session.alloc(64)
-    sent = []
-    for _ in range(20):
-        body = garbage(rng)
-        kind = rng.choice([*range(1, 25)] * 8 + [*KINDS])
-        if rng.random() < 0.05:
-            sent.append(struct.pack("<BI", kind, rng.choice([0, len(body) + 5, 1 << 24, (1 << 32) - 1])) + body)
-        else:
-            sent.append(wire.message(kind, body))
-    try:
-        session.socket.sendall(b"".join(sent))
-        session.socket.shutdown(socket.SHUT_WR)
-        while session.socket.recv(1 << 16):
-            pass
-    except OSError:
-        pass  # it was ended while it still spoke
-
-
-def test_malformed_messages_end_their_own_session_only(one: Server) -> None:
+def hostile_and_neighbour(one: Server, seeds: range) -> None:
     """A neighbour computes on, what the hostile held is given back, no child dies by a signal."""
     with wire.Client(one.port, TOKEN) as neighbour:
         a = neighbour.floats(1, 2, 3)
-        for seed in range(20):
-            with wire.Client(one.port, TOKEN) as session:
-                hostile(session, random.Random(seed))
+        for seed in seeds:
+            rng = random.Random(seed)
+            play(one.port, TOKEN, anything(rng) if seed % 4 == 0 else damaged_session(rng))
         values = arguments(tensor(0, [3]), tensor(0, [3]), integer(1))
         [made] = neighbour.call("aten::add.Tensor", values, [a, a], beliefs(geometry(FLOAT, [3])))
         assert neighbour.read(made, 3) == [2, 4, 6]
+    wait_until(lambda: not one.children(), "all sessions are gone")
     statuses = {event["status"] for event in one.events() if event["event"] == "gone"}
-    assert statuses <= {0, 1}
+    assert statuses <= {0, 1}, one.said()[-4000:]
     assert 1 in statuses
 
 
@@ -95,6 +71,30 @@ def test_an_index_beyond_its_table_reads_no_memory(one: Server) -> None:
     with wire.Client(one.port, TOKEN) as session:
         session.socket.sendall(unpacked(wire.packed([b"abcd"], indices=bytes([0, 255, 1, 0]))))
         assert session.down(1, 16).data == b"abcd" + bytes(8) + b"abcd"
+
+
+def test_malformed_messages_end_their_own_session_only(one: Server) -> None:
+    """Of any bytes, and true ones that were damaged."""
+    hostile_and_neighbour(one, range(80))
+
+
+@pytest.mark.rest
+def test_malformed_messages_find_nothing_under_sanitizers(tmp_path: Path) -> None:
+    """ELASTIC_AI_TORCH_SEEDS=A:B takes other seeds than the first thousand."""
+    first, _, last = os.environ.get("ELASTIC_AI_TORCH_SEEDS", "0:1000").partition(":")
+    library = subprocess.check_output(["g++", "-print-file-name=libasan.so"], text=True).strip()
+    settings = {
+        "LD_PRELOAD": str(Path(library).resolve()),
+        "ASAN_OPTIONS": "detect_leaks=0:exitcode=97:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=98",
+    }
+    limits = ("--memory-limit", str(256 << 20), "--threads", "1")
+    with server(tmp_path, *limits, engine=built(sanitized=True), **settings) as one:
+        maps = Path(f"/proc/{one.process.pid}/maps").read_text()
+        assert "libasan" in maps
+        hostile_and_neighbour(one, range(int(first), int(last)))
+        assert "Sanitizer" not in one.said(), one.said()[-6000:]
+        assert "runtime error" not in one.said(), one.said()[-6000:]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +156,14 @@ def test_memory_that_a_session_held_is_there_for_the_next(one: Server) -> None:
             session.sync()
         while one.children():
             pass
+
+
+def test_new_memory_has_nothing_of_the_servers_own(one: Server) -> None:
+    """Addresses of its process, and what other clients have said to it."""
+    with wire.Client(one.port, TOKEN) as session:
+        made = {session.alloc(size): size for size in (16, 64, 400, 1000, 4096, 30_000, 100_000) * 40}
+        got = [session.down(storage, size).data for storage, size in made.items()]
+    assert not [data for data in got if any(data)]
 
 
 def test_a_server_like_a_gpu(tmp_path) -> None:

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.torch_engine import Server, ended, run, server, start
+from tests.support.torch_engine import Server, ended, go_on, line, run, server, start, wait_until
 from tests.support.torch_env import ROOT
 
 MIB = 1 << 20
@@ -73,23 +74,6 @@ def early(one: Server, stalled: tuple[subprocess.Popen[str], int, float], reques
         request.getfixturevalue("cut")
 
 
-def wait_until(holds: Callable[[], bool], what: str, limit_s: float = 60) -> None:
-    """AssertionError after the limit."""
-    until = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < until, f"not within {limit_s} s: {what}"
-        time.sleep(0.02)
-
-
-def line(program: subprocess.Popen[str], word: str = "") -> str:
-    """Its next line; the whole of what it said where it has none."""
-    assert program.stdout
-    got = program.stdout.readline()
-    assert got, ended(program)
-    assert got.startswith(word), got
-    return got.strip()
-
-
 def alone(one: Server) -> None:
     """No session of an earlier test is left."""
     wait_until(lambda: not one.children(), "all sessions are gone")
@@ -102,13 +86,6 @@ def started(one: Server, rest: str) -> tuple[subprocess.Popen[str], int]:
     line(program, "ready")
     [session] = one.children()
     return program, session
-
-
-def go_on(program: subprocess.Popen[str]) -> None:
-    """What waits for a line of its input."""
-    assert program.stdin
-    program.stdin.write("\n")
-    program.stdin.flush()
 
 
 LOST = "start the program again from its last checkpoint"
@@ -280,3 +257,86 @@ def test_a_cut_network_is_told_within_the_keep_alive(cut: subprocess.Popen[str])
         assert LOST in one["words"]
         assert one["after_s"] < 35  # 30, and room for a busy machine
     assert told["gone_s"] < 50
+
+
+def test_ctrl_c_ends_sending_to_a_server_that_takes_nothing(one: Server) -> None:
+    """A copy up, and a queue that is full; all of what was begun arrives, so that the session goes on."""
+    rest = """
+big = torch.full((48 << 20,), 7, dtype=torch.uint8)
+text = torch.zeros(15 << 10, dtype=torch.uint8)
+y = torch.zeros(48 << 20, dtype=torch.uint8, device="cuda")
+z = torch.zeros(15 << 10, dtype=torch.uint8, device="cuda")
+x.sum().item()
+tell("ready"); input()
+caught(lambda: y.copy_(big))
+tell("again"); input()
+def fill():
+    for _ in range(100000): z.copy_(text)
+caught(fill)
+tell("third"); input()
+tell(f"{(y == 7).all().item()} {x.sum().item()}")
+"""
+    program, session = started(one, rest)
+    os.kill(session, signal.SIGSTOP)
+    try:
+        for after in ("again", "third"):
+            go_on(program)
+            time.sleep(2 if after == "again" else 8)
+            interrupted = time.monotonic()
+            program.send_signal(signal.SIGINT)
+            told, _, said = line(program).partition(" ")
+            assert said.startswith("KeyboardInterrupt")
+            assert float(told) - interrupted < 10  # a second, and room for a busy machine
+            line(program, after)
+    finally:
+        os.kill(session, signal.SIGCONT)
+    go_on(program)
+    done = ended(program)
+    assert done.out.strip() == "True 3.0", done.err
+
+
+def test_ctrl_c_ends_reading_of_half_a_message(one: Server) -> None:
+    """The server stops in the middle of a copy down; what is left of it is read by whoever reads next."""
+    rest = """
+y = torch.full((48 << 20,), 7, dtype=torch.uint8, device="cuda")
+x.sum().item()
+tell("ready"); input()
+caught(lambda: y.cpu())
+tell("again"); input()
+tell(f"{int(y.cpu().sum()) == 7 * (48 << 20)} {x.sum().item()}")
+"""
+    alone(one)
+    with relay(one.port, 20 * MIB + 1000) as (port, go):
+        program = start(BEGIN + rest, "remote", one, ELASTIC_AI_TORCH_SERVERS=f"127.0.0.1:{port}")
+        line(program, "ready")
+        go_on(program)
+        time.sleep(2)
+        interrupted = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        told, _, said = line(program).partition(" ")
+        assert said.startswith("KeyboardInterrupt")
+        assert float(told) - interrupted < 10
+        line(program, "again")
+        go.set()
+        go_on(program)
+        assert ended(program).out.strip() == "True 3.0"
+
+
+@contextmanager
+def relay(port: int, most: int) -> Iterator[tuple[int, threading.Event]]:
+    """A connection to the server that passes so many bytes down, and the rest when it is told to."""
+    go = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def serve() -> None:
+            client, server_side = door.accept()[0], socket.create_connection(("127.0.0.1", port))
+            threading.Thread(target=forward, args=(client, server_side), daemon=True).start()
+            left = most
+            while left and (part := server_side.recv(min(left, 1 << 16))):
+                client.sendall(part)
+                left -= len(part)
+            go.wait()
+            forward(server_side, client)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield door.getsockname()[1], go

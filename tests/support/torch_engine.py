@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,7 +41,7 @@ def built(sanitized: bool = False) -> Path:
     torch = torch_build.ask(str(torch_env.python()))
     release = torch_build.default_release()
     folder = BUILD / f"torch-engine{'-sanitized' if sanitized else ''}-{torch.version}-{release}"
-    with alone("torch-engine"):
+    with alone(folder.name):
         if not (folder / "engine.json").exists():
             began = time.monotonic()
             say(f"building the engine torch for {torch.version}")
@@ -176,6 +176,30 @@ def ended(process: subprocess.Popen[str], limit_s: float = 120) -> Ran:
             f"the program did not end within {limit_s} s; it printed {out[-1000:]} {err[-2000:]}"
         ) from None
     return Ran(process.returncode, out, err, [line[5:] for line in out.splitlines() if line.startswith("loss ")])
+
+
+def wait_until(holds: Callable[[], bool], what: str, limit_s: float = 60) -> None:
+    """AssertionError after the limit."""
+    until = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < until, f"not within {limit_s} s: {what}"
+        time.sleep(0.02)
+
+
+def line(program: subprocess.Popen[str], word: str = "") -> str:
+    """Its next line; the whole of what it said where it has none."""
+    assert program.stdout
+    got = program.stdout.readline()
+    assert got, ended(program)
+    assert got.startswith(word), got
+    return got.strip()
+
+
+def go_on(program: subprocess.Popen[str]) -> None:
+    """What waits for a line of its input."""
+    assert program.stdin
+    program.stdin.write("\n")
+    program.stdin.flush()
 
 
 def run(

@@ -33,6 +33,13 @@ def hello(token: str, version: int = VERSION, magic: bytes = MAGIC) -> bytes:
     return struct.pack("<8sII64s64s256s", magic, version, os.getpid(), b"2.13.0", b"test", token.encode())
 
 
+def connected(port: int, timeout_s: float = 20.0) -> socket.socket:
+    """A connection that has said nothing."""
+    made = socket.create_connection(("127.0.0.1", port), timeout_s)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
+
+
 def message(kind: int, body: bytes) -> bytes:
     """A message."""
     return struct.pack("<BI", kind, len(body)) + body
@@ -161,8 +168,7 @@ class Client:
         self.tag = 0
         self.known: dict[bytes, int] = {}
         self.buffer = b""
-        self.socket = socket.create_connection(("127.0.0.1", self.port), self.timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected(self.port, self.timeout_s)
         self.socket.sendall(hello(self.token))
         self.welcome = self._welcome()
 

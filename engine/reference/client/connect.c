@@ -169,6 +169,7 @@ static CUresult connect_one(struct connection *c, int64_t *until, bool verbs) {
         return status;
     }
     limit_socket(c->link.fd, 0);
+    end_at_once(c->link.fd);
     pthread_mutex_init(&c->joining, NULL);
     pthread_mutex_init(&c->send, NULL);
     pthread_mutex_init(&c->receive, NULL);

@@ -44,6 +44,7 @@ static int join(const struct connection *c, const char ticket[WIRE_TICKET], int6
     explicit_bzero(&hello, sizeof hello);
     if (taken) {
         limit_socket(fd, 0);
+        end_at_once(fd);
         return fd;
     }
     close(fd);

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../wire.h"
+
 int64_t now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -38,10 +40,18 @@ int reach(const struct sockaddr *here, unsigned here_bytes, const struct sockadd
 }
 
 void limit_socket(int fd, int64_t until) {
+    if (!until) {
+        watch_socket(fd);
+        return;
+    }
     int64_t left = until - now_ms();
     struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1};
-    if (!until) limit = (struct timeval){0, 0};
-    else if (left <= 0) limit = (struct timeval){0, 1};
+    if (left <= 0) limit = (struct timeval){0, 1};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+void end_at_once(int fd) {
+    static const struct linger none = {1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
 }

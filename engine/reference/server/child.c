@@ -44,7 +44,7 @@ static void describe(int device, struct device_info *info) {
 /* Loads the driver and tells the client what there is; ends the child where there is nothing. */
 static void greet(const char *peer) {
     struct welcome welcome = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .release = ENGINE_RELEASE};
-    struct timeval limit = {SEND_TIMEOUT_S, 0}, none = {0, 0};
+    struct timeval limit = {SEND_TIMEOUT_S, 0};
     setsockopt(session.link.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     welcome.verdict = STARTING;
     if (write_all(session.link.fd, &welcome, sizeof welcome)) session_end(1);
@@ -67,14 +67,17 @@ static void greet(const char *peer) {
     size_t bytes = sizeof *session.info * (size_t)session.devices;
     if (write_both(session.link.fd, &welcome, sizeof welcome, session.info, bytes)) session_end(1);
     alarm(0);
-    setsockopt(session.link.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    watch_socket(session.link.fd);
 }
 
 /* While the driver waits for a kernel, nobody reads, and a kernel may never end: its client's end is seen here. */
 static void *watch(void *unused) {
     struct pollfd gone = {.fd = session.link.fd, .events = POLLRDHUP};
     (void)unused;
-    while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
+    for (;;) {
+        int ready = poll(&gone, 1, WIRE_LOOK_S * 1000);
+        if (ready > 0 || (ready < 0 && errno != EINTR) || is_cut(gone.fd)) break;
+    }
     session_linger();
 }
 

@@ -107,7 +107,11 @@ static void *watch_lanes(void *unused) {
     (void)unused;
     for (unsigned i = 0; i < session.lanes.count; i++)
         gone[i] = (struct pollfd){.fd = session.lanes.fd[i], .events = POLLRDHUP};
-    while (poll(gone, session.lanes.count, -1) < 0 && errno == EINTR) {}
+    for (bool here = true; here;) {
+        int ready = poll(gone, session.lanes.count, WIRE_LOOK_S * 1000);
+        here = ready == 0 || (ready < 0 && errno == EINTR);
+        for (unsigned i = 0; i < session.lanes.count; i++) here = here && !is_cut(gone[i].fd);
+    }
     shutdown(session.link.fd, SHUT_WR);
     session_linger();
 }
@@ -121,7 +125,10 @@ void join_lanes(const struct request *r) {
     unsigned count = 0;
     pthread_t watcher;
     bool may = !session.link.verbs && !session.lanes.count && r->arg[0] && r->arg[0] <= MOST_LANES;
-    while (may && count < r->arg[0] && (fd[count] = taken()) >= 0) tune_socket(fd[count++]);
+    while (may && count < r->arg[0] && (fd[count] = taken()) >= 0) {
+        tune_socket(fd[count]);
+        watch_socket(fd[count++]);
+    }
     session.lanes.broken = lane_broken;
     if (may && count == r->arg[0] && !lanes_start(&session.lanes, fd, count, 1)) {
         if (pthread_create(&watcher, NULL, watch_lanes, NULL)) session_end(1);

@@ -67,6 +67,7 @@ void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<I
   BorrowedEncoder encoded;
   encoded->encode(info, stack->data() + (stack->size() - info.arguments.size()));
   Device& device = *encoded->device;
+  wait_for_queue(device);
   thread_local Writer message;
   bool asks = !info.only_tensors || (info.asks && (!info.is_index || encoded->mask));
   if (!asks) {

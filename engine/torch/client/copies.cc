@@ -49,6 +49,7 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
     memcpy(&message.bytes[began - sizeof length], &length, sizeof length);
   };
   if (count <= COPIED) {
+    wait_for_queue(*storage.device);
     head(0, count);
     message.put(data, static_cast<size_t>(count));
     connection.send(storage.device->there, message.bytes);
@@ -56,16 +57,20 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
     return;
   }
   std::shared_ptr<void> keep = hold(from);
-  WithoutLock released;
-  if (count >= LEAST_PACKED) {
-    if (auto packed = packed_form(from, data)) return send_packed(storage, offset, count, std::move(*packed));
-  }
-  for (int64_t done = 0; done < count;) {
-    int64_t part = std::min<int64_t>(count - done, MOST_CHUNK);
-    bool last = done + part == count;
-    head(done, part);
-    connection.send_with(storage.device->there, message.bytes, data + done, static_cast<size_t>(part), last && !later ? nullptr : keep);
-    done += part;
+  try {
+    WithoutLock released;
+    if (count >= LEAST_PACKED) {
+      if (auto packed = packed_form(from, data)) return send_packed(storage, offset, count, std::move(*packed));
+    }
+    for (int64_t done = 0; done < count;) {
+      int64_t part = std::min<int64_t>(count - done, MOST_CHUNK);
+      bool last = done + part == count;
+      head(done, part);
+      connection.send_with(storage.device->there, message.bytes, data + done, static_cast<size_t>(part), keep, last && !later);
+      done += part;
+    }
+  } catch (const Interrupted&) {
+    throw_python_exception();
   }
 }
 

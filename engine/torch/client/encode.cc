@@ -217,6 +217,7 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   keep_.clear();
   device = nullptr;
   mask = false;
+  values = 0;
   put(info.number);
   const at::Context& context = at::globalContext();
   key += static_cast<char>(c10::get_default_dtype_as_scalartype());

@@ -22,6 +22,7 @@ class Encoder {
   std::vector<uint32_t> slots;          // numbers of the storages
   std::string kinds;                    // what does not change with sizes: dtypes, dimensions, tags, strings, truths, modes, settings
   Device* device = nullptr;             // of the tensors, or of an argument `device`, or the current one
+  size_t values = 0;                    // in `key`, lists counted by their elements
   bool mask = false;                    // an index is a mask: the result's size depends on values
 
  private:
@@ -31,7 +32,7 @@ class Encoder {
   void list(const c10::IValue& value);
   void scalar(const c10::IValue& value, bool later);
   void on(Device& other);
-  void tag(Tag tag) { key += static_cast<char>(tag), kinds += static_cast<char>(tag); }
+  void tag(Tag tag) { values++, key += static_cast<char>(tag), kinds += static_cast<char>(tag); }
   template <class T>
   void put(T value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
   template <class T>

@@ -82,7 +82,8 @@ void tell(const OperatorInfo& info, Encoder& encoded, Results results) {
   body.put(encoded.arguments().data(), encoded.arguments().size());
   put_beliefs(body, results);
   std::vector<uint32_t> forget;
-  auto signature = device.server->table.add(encoded.key, std::move(results), body.bytes.size() + sizeof(uint32_t), forget);
+  size_t room = VALUE_BYTES * (encoded.values + results.outputs.size());
+  auto signature = device.server->table.add(encoded.key, std::move(results), body.bytes.size() + sizeof(uint32_t) + room, forget);
   Writer message;
   for (uint32_t number : forget) {
     size_t began = message.begin(ToServer::FORGET);
@@ -197,6 +198,26 @@ uint16_t most_results(const OperatorInfo& info) {
   return static_cast<uint16_t>(info.returns.size());
 }
 
+// At the line that asked, with what then.
+void need_allowed(const OperatorInfo& info, Device& device) {
+  std::string full = info.overload.empty() ? info.name : info.name + "." + info.overload;
+  const Connection& connection = device.connection();
+  TORCH_CHECK_NOT_IMPLEMENTED(connection.allows(full), "not on a leased GPU: ", full, "; the GPU server ", connection.where().name(),
+                              " (PyTorch ", connection.torch_version(), ") has no such operator for its clients; compute this on "
+                              "the CPU, or run the program beside the GPU (toolkit run --where server)");
+}
+
+// A question that nobody reads the answer of: its results go as soon as they are made.
+void free_unread(Device& device, uint32_t first, uint32_t count) {
+  Writer message;
+  for (uint32_t i = 0; i < count; i++) {
+    size_t began = message.begin(ToServer::FREE);
+    message.put(first + i);
+    message.end(began);
+  }
+  device.connection().send(device.there, message.bytes);
+}
+
 }  // namespace
 
 void put_changed_flags(Server& server, Writer& message) {
@@ -211,6 +232,9 @@ void put_changed_flags(Server& server, Writer& message) {
 bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack, Results* results) {
   counters.asks++;
   Device& device = *encoded.device;
+  need_allowed(info, device);
+  uint16_t most = most_results(info);
+  uint32_t first = next_storage(most);
   auto ticket = device.connection().ticket();
   Writer message;
   {
@@ -224,13 +248,17 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
     message.put(static_cast<uint16_t>(encoded.slots.size()));
     message.put(encoded.slots.data(), encoded.slots.size() * sizeof(uint32_t));
     message.text(encoded.payload);
-    uint16_t most = most_results(info);
-    message.put(next_storage(most));
+    message.put(first);
     message.put(most);
     message.end(began);
     device.connection().send(device.there, message.bytes);
   }
-  wait_for(device, *ticket);
+  try {
+    wait_for(device, *ticket);
+  } catch (...) {
+    if (!ticket->done) free_unread(device, first, most);
+    throw;
+  }
   Reader in(ticket->body);
   Results told;
   size_t base = stack->size() - info.arguments.size();
@@ -258,6 +286,7 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
 
 Learned learn(const c10::OperatorHandle& op, const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack) {
   const IValue* arguments = stack->data() + (stack->size() - info.arguments.size());
+  need_allowed(info, *encoded.device);
   int trusted = trust().of(encoded.kinds);
   Prediction predicted;
   if (trusted != NEVER) predicted = predict(op, info, arguments);

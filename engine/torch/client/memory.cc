@@ -96,6 +96,7 @@ class RemoteAllocator final : public c10::DeviceAllocator {
     Device& device = eat::device(-1);
     auto bytes = static_cast<int64_t>(count);
     need_room(device, bytes);
+    wait_for_queue(device);
     uint32_t number = next_storage();
     send_number(device, ToServer::ALLOC, number, &bytes);
     counters.local++;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "../shared/network.h"
@@ -18,7 +19,6 @@
 namespace eat {
 
 namespace {
-constexpr size_t MOST_QUEUED = size_t(256) << 20;  // copied bytes that wait to be sent; then who sends waits
 constexpr size_t KEPT_BUFFER = size_t(4) << 20;    // a buffer that grew beyond is given back
 constexpr uint32_t CUT_S = 30;                      // nothing is acknowledged for so long: the network is cut
 constexpr size_t IDLE_PIECE = size_t(256) << 10;   // of what is sent while nothing else is: an operator waits for one at most
@@ -64,69 +64,97 @@ void Connection::wake() {
 void Connection::send(uint8_t device, std::string_view messages) {
   Lock lock(mutex_);
   check(lock);
-  while (pending_bytes_ > MOST_QUEUED && !dead_) {
-    if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
-    else send_pending(lock);
-  }
-  check(lock);
   put(device, messages);
   wake();
 }
 
-void Connection::send_with(uint8_t device, std::string_view head, const char* data, size_t count,
-                           std::shared_ptr<void> keep) {
+void Connection::wait_for_room() {
   Lock lock(mutex_);
-  check(lock);
-  put(device, head);
-  bool wait = !keep;
-  pending_.push_back({{}, data, count, std::move(keep)});
-  uint64_t number = ++put_;
-  if (!wait) return wake();
-  while (sent_ < number && !dead_) {
-    if (sending_) answered_.wait_for(lock, std::chrono::milliseconds(100));
-    else send_pending(lock);
-  }
+  while (is_full() && !dead_) help_to_send(lock);
   check(lock);
 }
 
+void Connection::send_with(uint8_t device, std::string_view head, const char* data, size_t count,
+                           std::shared_ptr<void> keep, bool waits) {
+  Lock lock(mutex_);
+  check(lock);
+  put(device, head);
+  pending_.push_back({{}, data, count, std::move(keep)});
+  uint64_t number = ++put_;
+  if (!waits) return wake();
+  while (sent_ < number && !dead_) help_to_send(lock);
+  check(lock);
+}
+
+// With the lock held: sends, or waits for who does. Throws Interrupted.
+void Connection::help_to_send(Lock& lock) {
+  bool stop = false;
+  if (sending_) {
+    answered_.wait_for(lock, std::chrono::milliseconds(100));
+    lock.unlock();
+    stop = interrupted && interrupted();
+    lock.lock();
+  } else {
+    stop = send_pending(lock, true);
+  }
+  if (stop) throw Interrupted();
+}
+
 // With the lock held and nobody sending: takes all that waits and writes it without the lock.
-void Connection::send_pending(Lock& lock) {
-  if (sending_ || pending_.empty()) return;
+bool Connection::send_pending(Lock& lock, bool may_stop) {
+  if (sending_ || pending_.empty()) return false;
   sending_ = true;
   std::vector<Segment> segments;
   segments.swap(pending_);
   pending_bytes_ = 0;
   lock.unlock();
-  bool good = true;
+  auto went = Went::ALL;
+  size_t whole = 0, done = 0;
   for (Segment& segment : segments) {
     const char* data = segment.data ? segment.data : segment.own.data();
     size_t count = segment.data ? segment.count : segment.own.size();
-    if (good) good = write_all(data, count);
-    traffic.sent_bytes += static_cast<int64_t>(count);
+    done = 0;
+    if (went == Went::ALL) went = write_all(data, count, done, may_stop);
+    traffic.sent_bytes += static_cast<int64_t>(done);
+    if (went == Went::STOPPED) break;
     segment.keep.reset();
+    whole++;
   }
   lock.lock();
-  sent_ += segments.size();
+  sent_ += whole;
   sending_ = false;
+  if (went == Went::STOPPED && !dead_) {  // the connection's own thread goes on with the byte that comes next
+    Segment& first = segments[whole];
+    if (first.data) first.data += done, first.count -= done;
+    else first.own.erase(0, done);
+    for (size_t i = whole; i < segments.size(); i++) pending_bytes_ += segments[i].own.size();
+    auto rest = segments.begin() + static_cast<std::ptrdiff_t>(whole);
+    pending_.insert(pending_.begin(), std::make_move_iterator(rest), std::make_move_iterator(segments.end()));
+    segments.resize(whole);
+    wake();
+  }
   for (Segment& segment : segments) {
     if (segment.own.capacity() > spare_.capacity() && segment.own.capacity() <= KEPT_BUFFER) spare_.swap(segment.own);
   }
   answered_.notify_all();
+  return went == Went::STOPPED;
 }
 
-// False once the connection is gone. While the other side takes nothing, it reads, for the other side may wait for that.
-bool Connection::write_all(const char* data, size_t count) {
-  while (count) {
-    ssize_t went = ::send(fd_, data, count, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (went > 0) {
-      data += went;
-      count -= static_cast<size_t>(went);
-      continue;
+// While the other side takes nothing, it reads, for the other side may wait for that.
+Connection::Went Connection::write_all(const char* data, size_t count, size_t& done, bool may_stop) {
+  using Clock = std::chrono::steady_clock;
+  auto looked = Clock::now();
+  while (done < count) {
+    ssize_t went = ::send(fd_, data + done, count - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (went > 0) done += static_cast<size_t>(went);
+    bool full = went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+    if (went <= 0 && !full && !(went < 0 && errno == EINTR)) {
+      fail("the connection to the GPU server " + where_.name() + " is lost (" + strerror(went ? errno : EPIPE) + ")");
+      return Went::GONE;
     }
-    if (went < 0 && errno == EINTR) continue;
-    if (went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    if (full) {
       Lock lock(mutex_);
-      if (dead_) return false;
+      if (dead_) return Went::GONE;
       bool mine = !reading_;
       if (mine) reading_ = true;
       lock.unlock();
@@ -140,12 +168,13 @@ bool Connection::write_all(const char* data, size_t count) {
         lock.unlock();
       }
       if (is_cut(fd_, CUT_S)) fail(cut_off(where_));
-      continue;
     }
-    fail("the connection to the GPU server " + where_.name() + " is lost (" + strerror(went ? errno : EPIPE) + ")");
-    return false;
+    auto now = Clock::now();
+    if (!may_stop || now - looked < std::chrono::milliseconds(90)) continue;
+    looked = now;
+    if (interrupted && interrupted()) return Went::STOPPED;
   }
-  return true;
+  return Went::ALL;
 }
 
 // With the lock held: the next piece at the end of the queue.
@@ -204,7 +233,7 @@ void Connection::write_loop() {
   bool napped = false;
   while (!closing_ && !dead_) {
     if (!pending_.empty() && !sending_) {
-      send_pending(lock);
+      send_pending(lock, false);
       napped = false;
     } else if (!idle_.empty() && !sending_ && is_idle()) {
       put_piece(idle_.front(), IDLE_PIECE);
@@ -248,7 +277,7 @@ void Connection::wait(Ticket& ticket) {
   while (!ticket.done) {
     check(lock);
     if (!sending_ && !pending_.empty()) {
-      send_pending(lock);
+      if (send_pending(lock, true)) throw Interrupted();
       continue;
     }
     if (!reading_) {
@@ -281,7 +310,7 @@ bool Connection::is_done(Ticket& ticket) {
   Lock lock(mutex_);
   if (ticket.done) return true;
   check(lock);
-  if (!sending_ && !pending_.empty()) send_pending(lock);
+  wake();  // the connection's own thread sends what waits
   if (!reading_) {
     reading_ = true;
     lock.unlock();

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "../shared/wire.h"
@@ -77,11 +78,17 @@ class Connection {
   const std::string& torch_version() const { return torch_version_; }  // the server's
   const std::string& devices_json() const { return devices_json_; }
 
+  // Whether the server lets its clients call that operator: "aten::add.Tensor", "aten::relu".
+  bool allows(const std::string& full_name) const { return operators_.count(full_name) > 0; }
+
   // Puts whole messages in the queue, for the device of that number there. Throws Lost once the connection is gone.
   void send(uint8_t device, std::string_view messages);
   // The same, followed by bytes that are not copied: they must not change until they are sent, and `keep` owns them.
-  // Without `keep` it returns when they are sent.
-  void send_with(uint8_t device, std::string_view head, const char* data, size_t count, std::shared_ptr<void> keep);
+  // With `waits` it returns when they are sent; Interrupted leaves them in the queue.
+  void send_with(uint8_t device, std::string_view head, const char* data, size_t count, std::shared_ptr<void> keep, bool waits);
+  // More waits to be sent than may: who is to send more waits for room first. Throws Lost, Interrupted. Not with `order` held.
+  bool is_full() const { return pending_bytes_ > MOST_QUEUED; }
+  void wait_for_room();
 
   // Bytes that are sent in pieces while nothing else is to be sent, as STAGE of that number; `keep` owns them.
   void send_idle(uint32_t number, const char* data, size_t count, std::shared_ptr<void> keep);
@@ -112,6 +119,7 @@ class Connection {
   void abandon();
 
   Traffic traffic;
+  static constexpr size_t MOST_QUEUED = size_t(256) << 20;  // copied bytes that wait to be sent
   std::mutex order;  // held while several messages must stand together (a signature and its first call)
 
  private:
@@ -127,6 +135,16 @@ class Connection {
     size_t count, done;
     std::shared_ptr<void> keep;
   };
+  // The message that is being read: who reads may leave it half read to the next one.
+  struct Incoming {
+    enum { HEAD, BODY, DATA_HEAD, DATA } stage = HEAD;
+    size_t have = 0;  // bytes of this stage
+    char head[5], data_head[12];
+    std::string body;
+    std::shared_ptr<Ticket> ticket;
+    uint64_t offset = 0, count = 0;
+  };
+  enum class Went { ALL, GONE, STOPPED };
   using Lock = std::unique_lock<std::mutex>;
 
   int dial();
@@ -136,20 +154,24 @@ class Connection {
   void put_piece(Idle& idle, size_t most);
   bool is_idle() const;
   void check(const Lock&) const;
-  void send_pending(Lock& lock);
-  bool write_all(const char* data, size_t count);
+  // By a thread of the program's (`may_stop`): true when its user has interrupted it; what is left is in the queue again.
+  bool send_pending(Lock& lock, bool may_stop);
+  void help_to_send(Lock& lock);
+  Went write_all(const char* data, size_t count, size_t& done, bool may_stop);
   void write_loop();
   void read_loop();
-  bool read_message();               // by who has the reader's role; false: nothing came within SLICE_S
-  bool read_exactly(char* to, size_t count, bool first);
-  void handle(ToClient kind, uint32_t length);
-  void handle_data(uint32_t length);
+  bool read_message();               // by who has the reader's role; false: no whole message within 0.1 s
+  bool read_rest(char* to, size_t count);
+  void begin_body();
+  void begin_data();
+  void handle(ToClient kind, const std::string& body);
   void handle_answer(Reader& in);
   void fail(const std::string& why);
 
   Where where_;
   int fd_ = -1;
   std::string torch_version_, devices_json_, ending_;
+  std::unordered_set<std::string> operators_;  // that the server allows
   bool welcome_ = false;
 
   std::mutex mutex_;  // of all below
@@ -157,7 +179,7 @@ class Connection {
   std::vector<Segment> pending_;
   std::deque<Idle> idle_;
   std::string spare_;
-  size_t pending_bytes_ = 0;
+  std::atomic<size_t> pending_bytes_{0};
   uint64_t put_ = 0, sent_ = 0;  // segments, to know when one is out
   bool sending_ = false, reading_ = false, asleep_ = false, closing_ = false, dead_ = false;
   std::string why_;
@@ -171,6 +193,7 @@ class Connection {
 
   std::vector<char> buffer_;  // of the reader
   size_t have_ = 0, at_ = 0;
+  Incoming in_;
   std::thread writer_, reader_;
 };
 

@@ -31,6 +31,10 @@ void prepare(int fd) {
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_S / 3);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_S / 6);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  // However this process ends, the other side is told at once: else it would first compute all that is on its way, for a full
+  // window lets no end of a connection through either. Nobody can read what that would give.
+  linger at_once{1, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   timeval slice{0, 100000};  // the reader looks up ten times a second
   ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &slice, sizeof slice);
 }
@@ -90,7 +94,8 @@ void Connection::hello(const std::string& torch_version) {
   ::gethostname(name, sizeof name - 1);
   fill(hello.client, sizeof hello.client, name);
   memcpy(hello.token, where_.token.data(), std::min(sizeof hello.token, where_.token.size()));
-  write_all(reinterpret_cast<const char*>(&hello), sizeof hello);
+  size_t done = 0;
+  write_all(reinterpret_cast<const char*>(&hello), sizeof hello, done, false);
 }
 
 void Connection::open(const std::string& torch_version) {

@@ -10,54 +10,58 @@
 
 namespace eat {
 
-// False: nothing came within SO_RCVTIMEO (0.1 s), allowed only before the first byte of a message; or the connection is gone.
-bool Connection::read_exactly(char* to, size_t count, bool first) {
-  while (count) {
+// The rest of what this stage of the message reads. False: it has not all come within SO_RCVTIMEO (0.1 s), or the connection is
+// gone; the next call goes on from there.
+bool Connection::read_rest(char* to, size_t count) {
+  while (in_.have < count) {
+    size_t left = count - in_.have;
     if (at_ == have_) {
-      bool direct = count >= buffer_.size();
-      ssize_t got = ::recv(fd_, direct ? to : buffer_.data(), direct ? count : buffer_.size(), 0);
-      if (got < 0 && errno == EINTR) {
-        if (first) return false;
-        continue;
-      }
-      if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-        if (first) return false;
-        Lock lock(mutex_);
-        if (dead_) return false;
-        continue;
-      }
+      bool direct = left >= buffer_.size();
+      ssize_t got = ::recv(fd_, direct ? to + in_.have : buffer_.data(), direct ? left : buffer_.size(), 0);
+      if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
       if (got <= 0) {
         std::string why = got == 0 ? "it ended" : strerror(errno);
         fail("the connection to the GPU server " + where_.name() + " is lost (" + why + ")");
         return false;
       }
-      first = false;
       if (direct) {
-        to += got;
-        count -= static_cast<size_t>(got);
+        in_.have += static_cast<size_t>(got);
         continue;
       }
       at_ = 0;
       have_ = static_cast<size_t>(got);
     }
-    size_t part = std::min(count, have_ - at_);
-    memcpy(to, buffer_.data() + at_, part);
+    size_t part = std::min(left, have_ - at_);
+    memcpy(to + in_.have, buffer_.data() + at_, part);
     at_ += part;
-    to += part;
-    count -= part;
-    first = false;
+    in_.have += part;
   }
+  in_.have = 0;
   return true;
 }
 
 bool Connection::read_message() {
-  char head[5];
-  if (!read_exactly(head, sizeof head, true)) return false;
-  uint32_t length;
-  memcpy(&length, head + 1, sizeof length);
   try {
-    if (length > MOST_MESSAGE) throw WireError("a message of " + std::to_string(length) + " bytes");
-    handle(static_cast<ToClient>(head[0]), length);
+    if (in_.stage == Incoming::HEAD) {
+      if (!read_rest(in_.head, sizeof in_.head)) return false;
+      begin_body();
+    }
+    if (in_.stage == Incoming::DATA_HEAD) {
+      if (!read_rest(in_.data_head, sizeof in_.data_head)) return false;
+      begin_data();
+    }
+    if (in_.stage == Incoming::DATA) {
+      if (!read_rest(in_.ticket->to + in_.offset, in_.count)) return false;
+      in_.ticket->got += in_.count;
+      traffic.down_bytes += static_cast<int64_t>(in_.count);
+      in_ = {};
+      return true;
+    }
+    if (!read_rest(in_.body.data(), in_.body.size())) return false;
+    auto kind = static_cast<ToClient>(in_.head[0]);
+    std::string body = std::move(in_.body);
+    in_ = {};
+    handle(kind, body);
   } catch (const WireError& fault) {
     fail("the GPU server " + where_.name() + " does not speak as this client expects (" + fault.what() + ")");
     return false;
@@ -65,10 +69,30 @@ bool Connection::read_message() {
   return true;
 }
 
-void Connection::handle(ToClient kind, uint32_t length) {
-  if (kind == ToClient::DATA) return handle_data(length);
-  std::string body(length, '\0');
-  if (length && !read_exactly(body.data(), length, false)) return;
+void Connection::begin_body() {
+  uint32_t length;
+  memcpy(&length, in_.head + 1, sizeof length);
+  if (length > MOST_MESSAGE) throw WireError("a message of " + std::to_string(length) + " bytes");
+  in_.stage = static_cast<ToClient>(in_.head[0]) == ToClient::DATA ? Incoming::DATA_HEAD : Incoming::BODY;
+  if (in_.stage == Incoming::BODY) in_.body.resize(length);
+  else if (length < sizeof in_.data_head) throw WireError("DATA is too short");
+  else in_.count = length - sizeof in_.data_head;
+}
+
+void Connection::begin_data() {
+  uint32_t tag;
+  memcpy(&tag, in_.data_head, sizeof tag);
+  memcpy(&in_.offset, in_.data_head + 4, sizeof in_.offset);
+  {
+    Lock lock(mutex_);
+    if (auto found = tickets_.find(tag); found != tickets_.end()) in_.ticket = found->second;
+  }
+  if (!in_.ticket) throw WireError("DATA for a question that was not asked");
+  if (in_.offset > in_.ticket->room || in_.count > in_.ticket->room - in_.offset) throw WireError("DATA beyond what was asked");
+  in_.stage = Incoming::DATA;
+}
+
+void Connection::handle(ToClient kind, const std::string& body) {
   Reader in(body);
   switch (kind) {
     case ToClient::ANSWER: return handle_answer(in);
@@ -93,31 +117,13 @@ void Connection::handle(ToClient kind, uint32_t length) {
       }
       torch_version_ = in.text();
       devices_json_ = in.text(MOST_MESSAGE);
+      operators_.clear();
+      for (uint32_t left = in.count(sizeof(uint32_t)); left; left--) operators_.insert(in.text());
       welcome_ = true;
       return;
     }
     default: throw WireError("a message of kind " + std::to_string(int(kind)));
   }
-}
-
-void Connection::handle_data(uint32_t length) {
-  char head[12];
-  if (length < sizeof head) throw WireError("DATA is too short");
-  if (!read_exactly(head, sizeof head, false)) return;
-  uint32_t tag;
-  uint64_t offset, count = length - sizeof head;
-  memcpy(&tag, head, sizeof tag);
-  memcpy(&offset, head + 4, sizeof offset);
-  std::shared_ptr<Ticket> ticket;
-  {
-    Lock lock(mutex_);
-    if (auto found = tickets_.find(tag); found != tickets_.end()) ticket = found->second;
-  }
-  if (!ticket) throw WireError("DATA for a question that was not asked");
-  if (offset > ticket->room || count > ticket->room - offset) throw WireError("DATA beyond what was asked");
-  if (!read_exactly(ticket->to + offset, count, false)) return;
-  ticket->got += count;
-  traffic.down_bytes += static_cast<int64_t>(count);
 }
 
 void Connection::handle_answer(Reader& in) {

@@ -52,7 +52,7 @@ bool whole(const std::string& full) {
 
 // Tensors of a kind that is not carried are refused where they would be made.
 const char* refused_kind(const std::string& plain) {
-  for (const char* begin : {"to_sparse", "_to_sparse"}) {
+  for (const char* begin : {"to_sparse", "_to_sparse", "_sparse_compressed_tensor", "sparse_compressed_tensor", "_sparse_csr_tensor", "sparse_csr_tensor"}) {
     if (plain.rfind(begin, 0) == 0) return "sparse tensors";
   }
   for (const char* begin : {"quantize_per_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}) {
@@ -145,7 +145,7 @@ void register_operators() {
       continue;
     }
     bool kernel = op->hasKernelForDispatchKey(DispatchKey::CPU) || op->hasKernelForDispatchKey(DispatchKey::CUDA);
-    if (const char* kind = refused_kind(plain); kind && kernel) {
+    if (const char* kind = refused_kind(plain); kind && !is_view(op->schema())) {  // also where torch would take it apart
       aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
       continue;
     }

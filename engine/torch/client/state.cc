@@ -187,6 +187,16 @@ void wait_only(Device& device, Ticket& ticket) {
   }
 }
 
+void wait_for_queue(Device& device) {
+  if (!device.connection().is_full()) return;
+  try {
+    WithoutLock released;
+    device.connection().wait_for_room();
+  } catch (const Interrupted&) {
+    throw_python_exception();
+  }
+}
+
 void wait_for(Device& device, Ticket& ticket) {
   wait_only(device, ticket);
   if (!ticket.errors.empty()) raise(ticket.errors);

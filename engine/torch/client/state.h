@@ -78,6 +78,8 @@ void wait_for(Device& device, Ticket& ticket);
 // The same, but the ticket's own errors are left to the caller.
 void wait_only(Device& device, Ticket& ticket);
 void raise_news(Device& device);
+// Before something is put in the queue: waits while too much waits there.
+void wait_for_queue(Device& device);
 [[noreturn]] void raise(const std::vector<ToldError>& errors);
 
 // Waits until all is computed; raises what was not yet told.

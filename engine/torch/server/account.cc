@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstring>
@@ -24,6 +25,10 @@ Account* account;
 size_t row;
 uint64_t peak;
 bool poisoned;
+// What is smaller comes of the heap, with addresses of its own lists in it; what is larger mostly new from the kernel.
+constexpr size_t CLEARED = 128 << 10;
+// End of the heap as the session found it: below lies what the server's parent has freed, what other clients said too.
+const char* inherited_end;
 
 class Lock {
  public:
@@ -87,12 +92,14 @@ class Counting final : public c10::Allocator {
     void* data;
     try {
       data = c10::alloc_cpu(bytes);
-    } catch (...) {
+    } catch (const c10::Error&) {
       give(bytes);
-      throw;
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", size(bytes),
+                       ". The server's host has no memory left for it.");
     }
     add(malloc_usable_size(data) - bytes);
     if (poisoned) memset(data, 0xff, bytes);
+    else if (bytes < CLEARED || data < inherited_end) memset(data, 0, bytes);
     return {data, data, &release, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -131,6 +138,7 @@ void account_use(void* memory, size_t session, bool poison) {
   account = static_cast<Account*>(memory);
   row = session;
   poisoned = poison;
+  inherited_end = static_cast<const char*>(sbrk(0));
   c10::SetAllocator(c10::kCPU, new Counting, 255);
 }
 

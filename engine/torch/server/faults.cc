@@ -19,11 +19,28 @@ void put(Writer& to, const Fault& fault) {
   to.text(fault.name);
 }
 
+// Storages hold what spoiled them, so there are as many as a client that never frees likes: beyond a number they share one.
+FaultPtr kept(Fault fault) {
+  static size_t alive = 0;
+  if (alive < MOST_FAULTS) {
+    alive++;
+    return FaultPtr(new Fault(std::move(fault)), [](Fault* gone) {
+      alive--;
+      delete gone;
+    });
+  }
+  static FaultPtr others[static_cast<size_t>(ErrorKind::ENGINE) + 1];
+  FaultPtr& shared = others[static_cast<size_t>(fault.kind)];
+  if (!shared || shared->told)
+    shared = std::make_shared<Fault>(Fault{fault.kind, "one of more errors than the server keeps for a session", ""});
+  return shared;
+}
+
 }  // namespace
 
 FaultPtr fault_now(const std::string& name) {
   auto made = [&](ErrorKind kind, std::string text) {
-    return std::make_shared<Fault>(Fault{kind, bounded(std::move(text)), name});
+    return kept({kind, bounded(std::move(text)), name});
   };
   try {
     throw;
@@ -55,8 +72,10 @@ FaultPtr fault_now(const std::string& name) {
 }
 
 FaultPtr own_fault(const std::string& name, std::string text) {
-  return std::make_shared<Fault>(Fault{ErrorKind::ENGINE, bounded(std::move(text)), name});
+  return kept({ErrorKind::ENGINE, bounded(std::move(text)), name});
 }
+
+FaultPtr again(const Fault& fault) { return kept({fault.kind, fault.text, fault.name}); }
 
 void Telling::keep(FaultPtr fault) {
   if (fault->kind == ErrorKind::ACCELERATOR && !broken_) broken_ = fault;

@@ -31,6 +31,8 @@ using FaultPtr = std::shared_ptr<Fault>;
 FaultPtr fault_now(const std::string& name);
 // One of the engine's own.
 FaultPtr own_fault(const std::string& name, std::string text);
+// The same once more, to be told anew.
+FaultPtr again(const Fault& fault);
 
 // What waits to be told.
 class Telling : public c10::WarningHandler {

@@ -54,6 +54,7 @@ void Session::run() {
     std::unique_lock<std::mutex> turn(link_.turn);
     link_.wanted = false;
     ahead_.check();
+    if (watch_.gone()) throw Gone("the client has gone");
     link_.read(&head, sizeof head);
     if (head.length > MOST_MESSAGE) throw WireError("a message is longer than allowed");
     if (head.kind == ToServer::UP) {
@@ -123,22 +124,24 @@ void Session::signature(Reader& body) {
   auto number = body.get<uint32_t>();
   Signature made;
   made.bytes = body_.size();
-  if (signatures_.size() >= MOST_SIGNATURES || signature_bytes_ + made.bytes > MOST_SIGNATURE_BYTES)
-    throw WireError("more signatures than a session may have");
+  if (signatures_.size() >= MOST_SIGNATURES) throw WireError("more signatures than a session may have");
   auto name = body.text(), overload = body.text();
   const Operator* op = operators_.find(name, overload);
   auto full = overload.empty() ? name : name + "." + overload;
   try {
     if (!op) throw Refused(full + " is not among the operators that this server allows");
-    made.arguments = get_arguments(body, op->handle.schema(), *this);
+    size_t values = 0;
+    made.arguments = get_arguments(body, op->handle.schema(), *this, &values);
     made.beliefs = get_beliefs(body);
     made.op = op;
+    made.bytes += VALUE_BYTES * (values + made.beliefs.size());
   } catch (const Refused&) {
     made.refused = fault_now(full);
     made.arguments.clear();
     body.take(body.left());
   }
   signature_bytes_ += made.bytes;
+  if (signature_bytes_ > MOST_SIGNATURE_BYTES) throw WireError("larger signatures than a session may have");
   if (!signatures_.emplace(number, std::move(made)).second) throw WireError("a signature's number is in use");
 }
 
@@ -168,7 +171,7 @@ void Session::call(Reader& body) {
   numbers_.resize(body.get<uint16_t>());
   body.array(numbers_.data(), numbers_.size());
   if (!fault && s.refused) {
-    fault = std::make_shared<Fault>(*s.refused);
+    fault = again(*s.refused);
     telling.keep(fault);
   }
   if (!fault && !settings.runs) return skip(s.beliefs);

@@ -207,7 +207,9 @@ bool same_strides(const Tensor& tensor, c10::IntArrayRef strides) {
   return true;
 }
 
-std::vector<Value> get_arguments(Reader& from, const c10::FunctionSchema& schema, Session& session) {
+static_assert(sizeof(Value) <= VALUE_BYTES && sizeof(Belief) <= VALUE_BYTES, "what a value takes is what the limit counts");
+
+std::vector<Value> get_arguments(Reader& from, const c10::FunctionSchema& schema, Session& session, size_t* counted) {
   auto count = from.get<uint16_t>();
   const auto& wanted = schema.arguments();
   if (count != wanted.size())
@@ -221,6 +223,7 @@ std::vector<Value> get_arguments(Reader& from, const c10::FunctionSchema& schema
       wrong(schema.name() + ": argument " + wanted[i].name() + " is of another type");
     check_enumeration(wanted[i], values.back());
   }
+  if (counted) *counted = MOST_VALUES - room;
   return values;
 }
 

@@ -38,7 +38,8 @@ struct Value {
 class Session;
 
 // A value for each argument, held against the schema: Refused where it does not fit.
-std::vector<Value> get_arguments(Reader& from, const c10::FunctionSchema& schema, Session& session);
+// `values` gets how many it read, lists counted by their elements.
+std::vector<Value> get_arguments(Reader& from, const c10::FunctionSchema& schema, Session& session, size_t* values = nullptr);
 
 // Slots of a call, resolved.
 using Slots = c10::SmallVector<Held*, 8>;

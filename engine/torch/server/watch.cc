@@ -32,15 +32,17 @@ Watch::~Watch() {
 void Watch::loop() {
   uint64_t gone = 0, told = 0;
   for (;;) {
-    pollfd waits[2] = {{stop_[0], POLLIN, 0}, {gone ? -1 : link_.fd(), POLLRDHUP, 0}};
+    pollfd waits[2] = {{stop_[0], POLLIN, 0}, {gone_ ? -1 : link_.fd(), static_cast<short>(gone ? 0 : POLLRDHUP), 0}};
     if (poll(waits, 2, 500) < 0 && errno != EINTR) return;
     if (waits[0].revents) return;
     auto now = clock();
     if (!gone && is_cut(link_.fd(), CUT_S)) {
       shutdown(link_.fd(), SHUT_RDWR);  // who reads or writes is told
       gone = now;
+      gone_ = true;
     }
     if (waits[1].revents && !gone) gone = now;
+    if (waits[1].revents & (POLLERR | POLLHUP)) gone_ = true;  // more than the end of what it says: nobody hears us either
     if (gone && now - gone > GRACE_S * 1000) _exit(4);
     auto* name = name_.load(std::memory_order_acquire);
     auto began = began_.load(std::memory_order_relaxed);

@@ -21,6 +21,9 @@ class Watch {
     name_.store(name, std::memory_order_release);
   }
 
+  // The client has gone, and hears nothing any more: what it has said before is for nobody.
+  bool gone() const { return gone_.load(std::memory_order_relaxed); }
+
   // Ends the process when what this thread of the session is in has not ended so long after its client has.
   static constexpr double GRACE_S = 10;
   // The client is gone when what was sent is not acknowledged for so long.
@@ -34,6 +37,7 @@ class Watch {
   double busy_s_;
   std::atomic<const std::string*> name_{nullptr};
   std::atomic<uint64_t> began_{0};
+  std::atomic<bool> gone_{false};
   int stop_[2];
   std::thread thread_;
 };

@@ -38,13 +38,15 @@ constexpr size_t MOST_CHUNK = size_t(4) << 20;      // data bytes of one UP or D
 constexpr size_t MOST_STAGED = size_t(512) << 20;   // bytes that are staged and not yet used or dropped
 constexpr size_t MOST_STAGED_ONE = MOST_STAGED / 4;  // of one number
 constexpr size_t MOST_SIGNATURES = 65536;           // told and not forgotten
-constexpr size_t MOST_SIGNATURE_BYTES = size_t(64) << 20;  // of all bodies of SIGNATURE that are not forgotten
+constexpr size_t VALUE_BYTES = 256;                 // a value of a signature, and a belief, counts as so many besides its own
+constexpr size_t MOST_SIGNATURE_BYTES = size_t(256) << 20;  // of all signatures that are not forgotten, counted so
 constexpr size_t MOST_VALUES = 65535;               // of one operator's arguments, lists counted by their elements
 constexpr size_t MOST_SLOTS = 65535;                // storages of one call, and new outputs of one call
 constexpr size_t MOST_DIMENSIONS = 64;
-constexpr size_t MOST_STORAGES = size_t(1) << 22;
+constexpr size_t MOST_STORAGES = size_t(1) << 20;
 constexpr size_t MOST_STATES = 65536;               // kept states of generators, events, generators: of each
 constexpr size_t MOST_TEXT = 4096;                  // of an error's or a warning's text, a name, a string argument
+constexpr size_t MOST_FAULTS = 16384;               // errors that storages are spoiled by, each with a text of its own
 constexpr size_t MOST_ERRORS = 64;                  // errors, and warnings, that wait to be told; later ones are dropped
 
 enum class ToServer : uint8_t {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +29,21 @@ def install() -> None:
         library = torch.library.Library("_", "IMPL", key)
         library.fallback(_fallback(kind), key)
         _libraries.append(library)
+    for name in ("nested_tensor", "as_nested_tensor"):
+        setattr(torch.nested, name, _dense(getattr(torch.nested, name)))
+
+
+def _dense(own: Any) -> Any:
+    """Of tensors of the processor torch makes a nested one on the device without asking an operator for it."""
+
+    @functools.wraps(own)
+    def make(*arguments: Any, **named: Any) -> Any:
+        made = own(*arguments, **named)
+        if made.device.type == "cuda" and made.layout == torch.strided:
+            _refused("nested", own.__name__)
+        return made
+
+    return make
 
 
 def _fallback(kind: str) -> Any:

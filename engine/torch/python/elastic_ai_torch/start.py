@@ -56,6 +56,7 @@ def begin(native: Library, minor: str) -> None:
         backward,
         compiling,
         cuda_names,
+        extensions,
         layouts,
         legacy,
         overrides,
@@ -82,6 +83,7 @@ def begin(native: Library, minor: str) -> None:
     several.install()
     process_group.install()
     compiling.install()
+    extensions.install()
     if isinstance(native, Native):
         native.on_warning(lambda text: warnings.warn(text, stacklevel=2))
     os.register_at_fork(after_in_child=native.after_fork)
