@@ -52,7 +52,7 @@ class _Finder:
     ) -> importlib.machinery.ModuleSpec | None:
         if name != _MODULE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
@@ -62,5 +62,5 @@ class _Finder:
             run(module)
             guard(module)
 
-        spec.loader.exec_module = exec_module
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
