@@ -11,8 +11,8 @@ from tests.support.torch_sweep import LISTS, faults, known, sweep
 if TYPE_CHECKING:
     from tests.support.torch_engine import Server
 
-MOST = {"forward": 0.005, "backward": 0.0093, "out": 0.003, "inplace": 0.0, "errors": 0.0285}
-"""The part of the operators that may be on the list of a way. The aim is 0.005 forward and backward."""
+MOST = {"forward": 0.005, "backward": 0.005, "out": 0.003, "inplace": 0.0, "errors": 0.0}
+"""The part of the operators that may be on the list of a way, besides those that a sentence refuses (sparse)."""
 LEAST = {"forward": 680, "backward": 520, "out": 330, "inplace": 150, "errors": 200}
 WAYS = ("forward", "backward", "out", "inplace", "errors")
 
@@ -25,4 +25,4 @@ def test_operators_give_what_the_processor_gives(way: str, torch_server: Server,
     assert swept.ran() > LEAST[way]
     path = LISTS / f"operators_{way}.txt"
     assert not faults(path, swept.failed(), set(swept.results))
-    assert len(known(path)) <= MOST[way] * swept.ran()
+    assert len(set(known(path)) - swept.refused()) <= MOST[way] * swept.ran()

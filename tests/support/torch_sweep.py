@@ -17,6 +17,7 @@ LISTS = ROOT / "tests/data/torch"
 BAD = ("differs", "error", "late", "crash")
 RESTARTS = 12
 LIMIT_S = 3600  # of one process of the sweep: what hangs is ended, what is slow is not
+REFUSED = "error: NotImplementedError: not on a leased GPU: "
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,10 @@ class Swept:
     def failed(self) -> dict[str, str]:
         """Operator -> why."""
         return {name: f"{r['state']}: {r['text']}" for name, r in self.results.items() if r["state"] in BAD}
+
+    def refused(self) -> set[str]:
+        """Those of them that are refused by the sentence for a kind of tensor that is not carried, as is promised."""
+        return {name for name, why in self.failed().items() if why.startswith(REFUSED)}
 
     def ran(self) -> int:
         """Operators that had a sample."""
@@ -44,6 +49,7 @@ class Swept:
         of = self.way if self.way in ("modules", "optimizers") else f"operators, {self.way}"
         return (
             f"{of}: {self.ran() - len(self.failed())} of {self.ran()} passed, "
+            f"{len(self.refused())} refused by a sentence, "
             f"{whole} of them {what} throughout; "
             f"{counts['bits']:,} of {counts['samples']:,} samples {what}"
         )

@@ -43,19 +43,32 @@ class Left(Exception):
     """The processor itself has no result for this sample."""
 
 
-def there(value: Any) -> Any:
-    """The same value on the device; a tensor with its strides, and with all that its storage has beside it."""
-    if isinstance(value, torch.Tensor):
-        plain = value.layout == torch.strided and not (value.is_conj() or value.is_neg() or value.is_quantized)
-        if plain and value.untyped_storage().nbytes() != value.numel() * value.element_size():
-            whole = torch.empty(0, dtype=value.dtype).set_(value.untyped_storage()).to("cuda")
-            moved = whole.as_strided(value.size(), value.stride(), value.storage_offset())
-        else:
-            moved = value.detach().to("cuda")
-        return moved.requires_grad_(value.requires_grad)
-    if isinstance(value, torch.device):
-        return torch.device("cuda")
-    return "cuda" if isinstance(value, str) and value == "cpu" else value
+def on_device(values: Any) -> Any:
+    """The same values on the device: tensors with their strides, and those that share memory share it there."""
+    moved: dict[int, torch.Tensor] = {}
+
+    def there(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            if value.device.type != "cpu":
+                return value
+            if value.layout != torch.strided or value.is_conj() or value.is_neg() or value.is_quantized:
+                return value.detach().to("cuda").requires_grad_(value.requires_grad)
+            storage = value.untyped_storage()
+            if storage._cdata not in moved:
+                moved[storage._cdata] = torch.empty(0, dtype=torch.uint8).set_(storage).to("cuda")
+            whole = torch.empty(0, dtype=value.dtype, device="cuda").set_(moved[storage._cdata].untyped_storage())
+            one = whole.as_strided(value.size(), value.stride(), value.storage_offset())
+            return one.detach().requires_grad_(value.requires_grad)
+        if isinstance(value, torch.device):
+            return torch.device("cuda")
+        return "cuda" if isinstance(value, str) and value == "cpu" else value
+
+    return tree_map(there, values)
+
+
+def leaf(value: Any) -> Any:
+    """A part of another tensor that wants a gradient, as one of its own: what is moved to the device is that too."""
+    return value.detach().requires_grad_(value.requires_grad) if isinstance(value, torch.Tensor) else value
 
 
 def here(value: Any) -> Any:
@@ -143,8 +156,8 @@ def variants(way: str, op: Any, sample: Any) -> Iterator[Callable[[Any, Any], An
 
 def both(call: Callable[[Any, Any], Any], sample: Any, values: bool, stays: bool) -> tuple[bool, bool]:
     """The call on the processor and on the device, compared."""
-    inputs, kwargs = (sample.input, *sample.args), dict(sample.kwargs)
-    remote_inputs, remote_kwargs = tree_map(there, (inputs, kwargs))
+    inputs, kwargs = tree_map(leaf, ((sample.input, *sample.args), dict(sample.kwargs)))
+    remote_inputs, remote_kwargs = on_device((inputs, kwargs))
     if stays:
         remote_inputs, remote_kwargs = (remote_inputs[0], *inputs[1:]), kwargs
     try:
@@ -176,9 +189,8 @@ def same_refusals(op: Any, most: int) -> Counter[str]:
         want = refused(op, sample)
         if want[0] == "nothing":
             continue
-        remote = type(sample)(
-            there(sample.input), args=tree_map(there, sample.args), kwargs=tree_map(there, sample.kwargs)
-        )
+        given, args, kwargs = on_device((sample.input, sample.args, dict(sample.kwargs)))
+        remote = type(sample)(given, args=args, kwargs=kwargs)
         got = refused(op, remote)
         if got[0] == "nothing":
             torch.cuda.synchronize()

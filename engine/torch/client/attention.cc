@@ -38,8 +38,12 @@ Mask added_mask(const Mask& mask, at::ScalarType dtype) {
   return made;
 }
 
-// A tensor of the same geometry on the CPU, whose memory nobody touches.
-Tensor same_on_cpu(const Tensor& tensor) { return at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type()); }
+// A tensor of the same geometry on the CPU, whose memory nobody touches. It wants a gradient where the tensor does: a processor has a
+// fused kernel for no mask of that kind.
+Tensor same_on_cpu(const Tensor& tensor) {
+  Tensor made = at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  return made.set_requires_grad(tensor.requires_grad());
+}
 
 // The server's choice for these tensors, asked once for each geometry and setting.
 int64_t server_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,

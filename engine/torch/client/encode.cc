@@ -21,13 +21,6 @@ constexpr int64_t MOST_MODES = 64;  // an integer beyond that is an amount
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ", other, "!");
 }
 
-bool overlaps_itself(const at::Tensor& tensor) {
-  for (int64_t i = 0; i < tensor.dim(); i++) {
-    if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
-  }
-  return false;
-}
-
 // In which order the elements lie, as far as kernels choose the layout of their results by it.
 char layout(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) return 'r';
@@ -36,6 +29,13 @@ char layout(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+bool overlaps_itself(const at::Tensor& tensor) {
+  for (int64_t i = 0; i < tensor.dim(); i++) {
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1) return true;
+  }
+  return false;
+}
 
 BorrowedEncoder::BorrowedEncoder() {
   if (borrowed == encoders.size()) encoders.push_back(std::make_unique<Encoder>());

@@ -11,6 +11,9 @@
 
 namespace eat {
 
+// Whether two of its elements are one: written to, its values are no one's promise, and most kernels refuse it.
+bool overlaps_itself(const at::Tensor& tensor);
+
 class Encoder {
  public:
   // Reads the arguments; fails with the error that CUDA's wrapper gives for tensors on several devices.

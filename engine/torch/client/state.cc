@@ -171,7 +171,7 @@ void raise_news(Device& device) {
   if (!connection.has_news()) return;
   for (const ToldWarning& warning : connection.take_warnings()) {
     if (warning.text.rfind("RNN module weights are not part of single", 0) == 0) continue;  // they are the server's pieces: recurrent.cc
-    c10::SourceLocation here{"", __FILE__, static_cast<uint32_t>(__LINE__)};
+    c10::SourceLocation here{"", nullptr, 0};  // the program's line, which Python knows
     if (warning.kind == WarningKind::DEPRECATION) c10::warn(c10::Warning(c10::DeprecationWarning(), here, warning.text, true));
     else c10::warn(c10::Warning(c10::UserWarning(), here, warning.text, true));
   }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.abc
+import importlib.util
 import sys
 from typing import Any
 
@@ -32,6 +34,40 @@ def install() -> None:
 
     compile.__doc__ = own.__doc__
     torch.compile = compile
+    sys.meta_path.insert(0, _WhenLoaded())
+
+
+class _WhenLoaded(importlib.abc.MetaPathFinder):
+    """torch._dynamo.optimize called by itself: its module is loaded only when a program asks for it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        """Once, for that module: as it is, then with the function replaced."""
+        if fullname != "torch._dynamo.eval_frame":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        own = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            own(module)
+            _replace_optimize(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _replace_optimize(module: Any) -> None:
+    own = module._optimize
+
+    def optimize(rebuild_ctx: Any, backend: Any = "inductor", **named: Any) -> Any:
+        if backend in _PLAIN or callable(backend):
+            return own(rebuild_ctx, backend, **named)
+        _say()
+        return module._NullDecorator()
+
+    module._optimize = optimize
 
 
 def _say() -> None:
