@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from operator_sweep import GONE, LIMIT_S, Differs, Late, compared, ended, seeded, there
+from operator_sweep import GONE, LIMIT_S, Differs, Late, compared, ended, on_device, seeded
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
 from torch.utils._pytree import tree_leaves, tree_map
@@ -73,7 +73,7 @@ def same_module(info: Any, most: int) -> Counter[str]:
             # Without what computed them: it would be a leaf on the device alone.
             inputs, kwargs = tree_map(alone, (called.args, called.kwargs)) if called else ((), {})
             moved = copy.deepcopy(here).to("cuda")
-            remote_inputs, remote_kwargs = tree_map(there, (inputs, kwargs))
+            remote_inputs, remote_kwargs = on_device((inputs, kwargs))
             try:
                 want = seeded(lambda: trained(here, inputs, kwargs))  # noqa: B023
             except Late:
@@ -127,7 +127,7 @@ def same_optimizer(info: Any, most: int) -> Counter[str]:
             except Exception:
                 done["left"] += 1
                 continue
-            got = stepped(info, tree_map(there, copy.deepcopy(kwargs)), "cuda")
+            got = stepped(info, on_device(copy.deepcopy(kwargs)), "cuda")
             same, strides = compared(got, want, True)
             done["samples"] += 1
             done["bits"] += same

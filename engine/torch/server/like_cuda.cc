@@ -19,9 +19,10 @@ at::Tensor LikeCuda::laid(const std::string& name, const at::Tensor& tensor) {
 }
 
 FaultPtr LikeCuda::late(FaultPtr fault) const {
-  // Dimensions are looked at on the host, on a GPU too; indices by the kernel.
+  // Dimensions are looked at on the host, on a GPU too, and whether one is empty; indices by the kernel.
   bool of_kernel = on_ && (fault->kind == ErrorKind::INDEX || fault->kind == ErrorKind::RUNTIME) &&
-                   fault->text.find("out of ") != std::string::npos && fault->text.find("index") != std::string::npos;
+                   fault->text.find("out of ") != std::string::npos && fault->text.find("index") != std::string::npos &&
+                   fault->text.find("dimension with size 0") == std::string::npos;
   if (!of_kernel) return fault;
   return std::make_shared<Fault>(
       Fault{ErrorKind::ACCELERATOR, "CUDA error: device-side assert triggered", fault->name});
