@@ -36,9 +36,9 @@ Where = Literal["native", "remote"]
 
 
 @cache
-def built(sanitized: bool = False) -> Path:
-    """Folder of the engine for the tests' torch; kept under build/, for objects are compiled in minutes."""
-    torch = torch_build.ask(str(torch_env.python()))
+def built(sanitized: bool = False, python: Path | None = None) -> Path:
+    """Folder of the engine for a Python's torch, or the tests'; kept under build/, for compiling takes minutes."""
+    torch = torch_build.ask(str(python or torch_env.python()))
     release = torch_build.default_release()
     folder = BUILD / f"torch-engine{'-sanitized' if sanitized else ''}-{torch.version}-{release}"
     with alone(folder.name):
@@ -94,7 +94,9 @@ def client_environment(servers: list[Server], **more: str) -> dict[str, str]:
 
 
 @contextmanager
-def server(folder: Path, *options: str, engine: Path | None = None, **settings: str) -> Iterator[Server]:
+def server(
+    folder: Path, *options: str, engine: Path | None = None, python: Path | None = None, **settings: str
+) -> Iterator[Server]:
     """A server on a free port of loopback with one thread; it and its children are gone afterwards."""
     folder.mkdir(exist_ok=True, parents=True)
     token, port_file = folder / "token", folder / "port"
@@ -102,7 +104,7 @@ def server(folder: Path, *options: str, engine: Path | None = None, **settings: 
     token.write_text(f"{TOKEN}\n")
     token.chmod(0o600)
     launcher = (engine or built()) / "bin" / torch_build.LAUNCHER
-    command = [str(torch_env.python()), str(launcher), "--bind", "127.0.0.1", "--port", "0"]
+    command = [str(python or torch_env.python()), str(launcher), "--bind", "127.0.0.1", "--port", "0"]
     command += ["--port-file", str(port_file), "--token-file", str(token), "--device", "cpu"]
     if "--allow" not in options:
         command += ["--allow", "127.0.0.1"]
