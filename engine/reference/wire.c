@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #define CUT_S 25
+#define LOOK_S 5
 
 /* Keep-alive finds a cut network where nothing is on its way. Where something is, TCP_USER_TIMEOUT would, but it also ends a
  * connection whose other side answers and only takes nothing for a while: a session in a long kernel, a program in a
@@ -24,10 +25,14 @@ bool is_cut(int fd) {
 static bool goes_on(int fd) {
     struct timeval limit = {0, 0};
     socklen_t size = sizeof limit;
-    if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &size) || limit.tv_sec != WIRE_LOOK_S || limit.tv_usec) return false;
+    if (getsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, &size) || limit.tv_sec != LOOK_S || limit.tv_usec) return false;
     if (!is_cut(fd)) return true;
     errno = ETIMEDOUT;
     return false;
+}
+
+int look_ms(void) {
+    return LOOK_S * 1000;
 }
 
 bool may_go_on(int fd) {
@@ -90,7 +95,7 @@ void tune_socket(int fd) {
 }
 
 void watch_socket(int fd) {
-    static const struct timeval limit = {WIRE_LOOK_S, 0};
+    static const struct timeval limit = {LOOK_S, 0};
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }

@@ -139,7 +139,7 @@ int write_all(int fd, const void *from, size_t bytes);
 int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
 struct iovec;
 int write_parts(int fd, struct iovec *parts, size_t count); /* which are used up */
-#define WIRE_LOOK_S 5 /* who waits for the other side looks that often whether the network is cut */
+int look_ms(void); /* who waits for the other side looks that often whether the network is cut */
 bool is_cut(int fd);
 bool may_go_on(int fd); /* by errno of a read or a write that failed */
 /* Small messages leave at once; a peer that vanished is noticed within 30 s: while nothing is on its way by this, */

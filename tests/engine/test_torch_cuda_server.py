@@ -36,7 +36,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kit]:
     torch_build.build_folder(engine, [], "r1")
     linked = (f"-L{folder / 'cuda'}", "-l:libcudart.so.13", f"-Wl,-rpath,{folder / 'cuda'}")
     session = engine / "lib/libelastic_ai_torchserver-2.13.so"
-    compile_c(session, "-shared", str(SOURCES / "session.c"), *linked)
+    compile_c(session, "-shared", f"-DWIRE_VERSION={torch_build.PROTOCOL}", str(SOURCES / "session.c"), *linked)
     (folder / "site/torch").mkdir(parents=True)
     shutil.copy(SOURCES / "torch_of_cuda.py", folder / "site/torch/__init__.py")
     return engine, kit

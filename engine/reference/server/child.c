@@ -75,7 +75,7 @@ static void *watch(void *unused) {
     struct pollfd gone = {.fd = session.link.fd, .events = POLLRDHUP};
     (void)unused;
     for (;;) {
-        int ready = poll(&gone, 1, WIRE_LOOK_S * 1000);
+        int ready = poll(&gone, 1, look_ms());
         if (ready > 0 || (ready < 0 && errno != EINTR) || is_cut(gone.fd)) break;
     }
     session_linger();

@@ -108,7 +108,7 @@ static void *watch_lanes(void *unused) {
     for (unsigned i = 0; i < session.lanes.count; i++)
         gone[i] = (struct pollfd){.fd = session.lanes.fd[i], .events = POLLRDHUP};
     for (bool here = true; here;) {
-        int ready = poll(gone, session.lanes.count, WIRE_LOOK_S * 1000);
+        int ready = poll(gone, session.lanes.count, look_ms());
         here = ready == 0 || (ready < 0 && errno == EINTR);
         for (unsigned i = 0; i < session.lanes.count; i++) here = here && !is_cut(gone[i].fd);
     }

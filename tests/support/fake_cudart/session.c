@@ -15,7 +15,7 @@ int cudaMemGetInfo(size_t *, size_t *);
 int cudaMemsetAsync(void *, int, size_t, void *);
 int cudaDeviceSynchronize(void);
 
-int eats_wire_version(void) { return 1; }
+int eats_wire_version(void) { return WIRE_VERSION; }
 size_t eats_account_bytes(void) { return 4096; }
 void eats_account_make(void *account, uint64_t limit) { (void)account, (void)limit; }
 void eats_account_clear(void *account, size_t row) { (void)account, (void)row; }
