@@ -13,6 +13,7 @@
 #include "ahead.h"
 #include "attention.h"
 #include "call.h"
+#include "composed.h"
 #include "copies.h"
 #include "guard.h"
 #include "hooks.h"
@@ -145,7 +146,8 @@ void register_operators() {
       continue;
     }
     bool kernel = op->hasKernelForDispatchKey(DispatchKey::CPU) || op->hasKernelForDispatchKey(DispatchKey::CUDA);
-    if (const char* kind = refused_kind(plain); kind && !is_view(op->schema())) {  // also where torch would take it apart
+    bool of_torch = is_view(op->schema()) && !op->hasKernelForDispatchKey(DispatchKey::CUDA);  // a wheel with CUDA has some of its own
+    if (const char* kind = refused_kind(plain); kind && !of_torch) {  // also where torch would take it apart
       aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
       continue;
     }
@@ -169,6 +171,7 @@ void register_all() {
   library("aten", DispatchKey::CPU).impl("_pin_memory", &pin_memory);
   register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
   register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_composed(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }

@@ -1,0 +1,34 @@
+// See composed.h. torch's own function for all devices is called by its name, so its arithmetic is nowhere written again.
+#include "composed.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include "memory.h"
+
+namespace eat {
+
+namespace {
+
+using at::Tensor;
+using c10::DispatchKey;
+
+Tensor rms_norm(const Tensor& input, c10::SymIntArrayRef shape, const std::optional<Tensor>& weight, std::optional<double> eps) {
+  static const auto whole = c10::Dispatcher::singleton().findSchemaOrThrow("aten::rms_norm", "");
+  static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
+  bool composed = is_remote(input) && device(input.device().index()).processor && fused &&
+                  fused->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+  torch::jit::Stack stack;
+  torch::jit::push(stack, input, shape, weight, eps);
+  (composed ? *fused : whole).callBoxedForDispatchKey(DispatchKey::CompositeImplicitAutograd, stack);
+  return stack.at(0).toTensor();
+}
+
+}  // namespace
+
+void register_composed(torch::Library& autograd, torch::Library& plain) {
+  autograd.impl("rms_norm", &rms_norm);
+  plain.impl("rms_norm", &rms_norm);
+}
+
+}  // namespace eat
