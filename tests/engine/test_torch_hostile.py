@@ -47,7 +47,7 @@ def hostile_and_neighbour(one: Server, seeds: range) -> None:
         assert neighbour.read(made, 3) == [2, 4, 6]
     wait_until(lambda: not one.children(), "all sessions are gone")
     statuses = {event["status"] for event in one.events() if event["event"] == "gone"}
-    assert statuses <= {0, 1}, one.said()[-4000:]
+    assert statuses <= {0, 1, 4}, one.said()[-4000:]  # 4: the watch ended a kernel that went on after its client
     assert 1 in statuses
 
 
@@ -82,9 +82,11 @@ def test_malformed_messages_end_their_own_session_only(one: Server) -> None:
 def test_malformed_messages_find_nothing_under_sanitizers(tmp_path: Path) -> None:
     """ELASTIC_AI_TORCH_SEEDS=A:B takes other seeds than the first thousand."""
     first, _, last = os.environ.get("ELASTIC_AI_TORCH_SEEDS", "0:1000").partition(":")
-    library = subprocess.check_output(["g++", "-print-file-name=libasan.so"], text=True).strip()
+    # The second, for Python is no C++ program: the first looks for its __cxa_throw when it is loaded.
+    names = ("libasan.so", "libstdc++.so.6")
+    found = [subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip() for name in names]
     settings = {
-        "LD_PRELOAD": str(Path(library).resolve()),
+        "LD_PRELOAD": " ".join(str(Path(library).resolve()) for library in found),
         "ASAN_OPTIONS": "detect_leaks=0:exitcode=97:allocator_may_return_null=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:exitcode=98",
     }
