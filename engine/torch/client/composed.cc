@@ -13,10 +13,17 @@ namespace {
 using at::Tensor;
 using c10::DispatchKey;
 
+// Where they do not fit, torch's function for all devices has the error.
+bool fits(const Tensor& input, c10::SymIntArrayRef shape, const std::optional<Tensor>& weight) {
+  if (shape.empty() || input.dim() < static_cast<int64_t>(shape.size())) return false;
+  if (weight && weight->defined() && weight->sym_sizes() != shape) return false;
+  return input.sym_sizes().slice(static_cast<size_t>(input.dim()) - shape.size()) == shape;
+}
+
 Tensor rms_norm(const Tensor& input, c10::SymIntArrayRef shape, const std::optional<Tensor>& weight, std::optional<double> eps) {
   static const auto whole = c10::Dispatcher::singleton().findSchemaOrThrow("aten::rms_norm", "");
   static const auto fused = c10::Dispatcher::singleton().findSchema({"aten::_fused_rms_norm", ""});
-  bool composed = is_remote(input) && device(input.device().index()).processor && fused &&
+  bool composed = is_remote(input) && device(input.device().index()).processor && fused && fits(input, shape, weight) &&
                   fused->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   torch::jit::Stack stack;
   torch::jit::push(stack, input, shape, weight, eps);
