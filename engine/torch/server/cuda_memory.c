@@ -262,11 +262,12 @@ PUBLIC int cudaFree(void *data) {
         return error ? error : runtime.free(data);
     int before = on_device(b.device);
     overwrite(b); /* where a broken device refuses, it goes with the process, and is zero for who has it next */
+    forget(data); /* before it is free: another thread may be given the address at once */
     error = runtime.free(data);
-    if (!error) {
-        forget(data);
+    if (error)
+        remember(data, b.bytes, b.device);
+    else
         give(b.device, counted(b.bytes));
-    }
     if (before != b.device)
         runtime.set_device(before);
     return error;
@@ -324,10 +325,13 @@ PUBLIC int cudaFreeHost(void *data) {
     if (error)
         return error;
     struct block b = known(data);
-    if (b.data && b.device == HOST)
+    bool ours = b.data && b.device == HOST;
+    if (ours) {
         overwrite(b);
-    error = runtime.free_host(data);
-    if (!error)
         forget(data);
+    }
+    error = runtime.free_host(data);
+    if (error && ours)
+        remember(data, b.bytes, HOST);
     return error;
 }
