@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.torch_engine import Server, built, run, server
+from tests.support.torch_env import ROOT
 
 INSTEAD = "toolkit run --where server"
 BEGIN = """
@@ -136,3 +138,27 @@ line(lambda: module.load(name="fourth", sources=["/absent.cpp"]))
         assert f"{name})" in words
         assert INSTEAD in words
     assert "leased GPU" not in lines[4][1]
+
+
+def test_a_session_that_never_began_has_lost_nothing(tmp_path: Path) -> None:
+    """A server whose device does not start refuses, says why, and nobody is sent to a checkpoint."""
+    with server(tmp_path, "--device", "cuda") as broken:
+        ran = run("import torch; torch.ones(1, device='cuda')", "remote", broken, check=False)
+    assert ran.code == 1
+    last = ran.err.splitlines()[-1]
+    assert "refused this session: the server's device does not start" in last
+    assert "checkpoint" not in ran.err
+
+
+def test_a_full_part_is_told_in_its_words() -> None:
+    """The first memory of a session is asked for before its program asks for any."""
+    text = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+from elastic_ai_torchserver.session import why_not
+print(why_not(torch, torch.OutOfMemoryError("CUDA out of memory. See documentation")))
+print(why_not(torch, RuntimeError("no driver")))
+"""
+    full, other = run(text, "native", None, str(ROOT / "engine/torch/server")).out.splitlines()
+    assert full.startswith("no memory of the GPU is left for it: other programs of this lease use the whole part")
+    assert other == "the server's device does not start: no driver"

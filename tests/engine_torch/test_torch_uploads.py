@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.torch_engine import run, same_bits
+import pytest
+
+from tests.support.torch_engine import run, same_bits, server
 
 if TYPE_CHECKING:
     from tests.support.torch_engine import Server
@@ -162,13 +165,7 @@ bits(target)
 """
 
 
-def test_images_go_as_bytes_and_come_back_to_the_bit(tmp_path: Path, torch_server: Server) -> None:
-    """Channels first, last and none, of three types, whole and into a part; a quarter (half) of the bytes is sent."""
-    counts = both(tmp_path, torch_server, IMAGES)
-    assert counts["packed_uploads"] == 8
-    assert counts["bytes_up"] / 2 > counts["bytes_sent"]
-
-
+#: NaN of three payloads and both zeros are told apart by their bits, not as numbers.
 SPECIAL = """
 palette = torch.tensor([0x7FC00001, 0x7F800001, -1, -0x80000000, 0, 0x7F800000, 1, 0x3F800000], dtype=torch.int64)
 palette = palette.to(torch.int32).view(torch.float32)  # NaN of three payloads, both zeros, infinity, the least number
@@ -179,9 +176,14 @@ assert torch.equal(there.cpu().view(torch.int32), x.view(torch.int32))
 """
 
 
-def test_nan_and_negative_zero_keep_their_bits(tmp_path: Path, torch_server: Server) -> None:
-    """Values are told apart by their bits, not as numbers."""
-    assert both(tmp_path, torch_server, SPECIAL)["packed_uploads"] == 1
+@pytest.mark.parametrize("options", [[], ["--like-cuda", "1"]], ids=["processor", "operators as on a GPU"])
+def test_images_go_as_bytes_and_come_back_to_the_bit(tmp_path: Path, torch_server: Server, options: list[str]) -> None:
+    """Channels first, last and none, of three types, whole and into a part; a quarter (half) of the bytes is sent."""
+    with ExitStack() as stack:
+        on = stack.enter_context(server(tmp_path / "server", *options)) if options else torch_server
+        counts = both(tmp_path, on, IMAGES + SPECIAL)
+    assert counts["packed_uploads"] == 9
+    assert counts["bytes_up"] / 2 > counts["bytes_sent"]
 
 
 UNFIT = """

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -80,7 +81,7 @@ class Server:
 def client_environment(servers: list[Server], **more: str) -> dict[str, str]:
     """Of a client whose devices are those of the servers, in their order."""
     tokens = servers[0].folder / "client-tokens"
-    new = tokens.with_suffix(f".{os.getpid()}")
+    new = tokens.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
     new.write_text(f"{TOKEN}\n" * len(servers))
     new.chmod(0o600)
     new.replace(tokens)

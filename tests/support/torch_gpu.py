@@ -42,7 +42,7 @@ began = time.monotonic()
 a = torch.empty(1 << 30, device="cuda")
 torch.cuda.synchronize()
 print("empty of 4 GiB, s", round(time.monotonic() - began, 4))
-print("not zero", int((a != 0).sum().item()))
+print("not zero", sum(int(torch.count_nonzero(part).item()) for part in a.split(1 << 26)))
 """
 FILL = """
 import sys, torch
@@ -73,19 +73,19 @@ def memory(on: Server, out: list[str]) -> None:
     out.append("natively: " + run(LOOK, "native").out)
     one = start(FILL, "remote", on, **LEASED)
     out += ["first: " + torch_engine.line(one, "info"), "first: " + torch_engine.line(one), torch_engine.line(one)]
-    two = start(FILL, "remote", on, **LEASED)
-    out += ["second, beside it: " + torch_engine.line(two), torch_engine.line(two), torch_engine.line(two)]
+    out.append("beside it: " + run(FILL, "remote", on, check=False, **LEASED).err.splitlines()[-1])
     torch_engine.go_on(one)
     out.append("first: " + torch_engine.line(one))
+    two = start(FILL, "remote", on, **LEASED)
+    out += ["second, now beside it: " + torch_engine.line(two), torch_engine.line(two), torch_engine.line(two)]
     two.kill()
     two.wait()
-    torch_engine.go_on(one)
-    one.wait(30)
     time.sleep(1)
     three = start(FILL, "remote", on, **LEASED)
     out += ["third, the second was killed: " + torch_engine.line(three), torch_engine.line(three)]
-    three.kill()
-    three.wait()
+    for each in (one, three):
+        each.kill()
+        each.wait()
     time.sleep(1)
     out.append("in use afterwards: " + subprocess.run(
         ["nvidia-smi", "--query-gpu=memory.used", "--format=csv"], capture_output=True, text=True, check=False

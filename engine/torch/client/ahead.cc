@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 
+#include "../shared/again.h"
 #include "../shared/packed.h"
 #include "packing.h"
 
@@ -80,7 +81,7 @@ void send_ahead(const at::Tensor& pinned) {
   auto count = static_cast<size_t>(pinned.nbytes());
   if (count < LEAST_AHEAD || count > MOST_STAGED_ONE || !is_connected() || in_fork() || !pinned.is_contiguous()) return;
   const char* address = static_cast<const char*>(pinned.const_data_ptr());
-  Ahead made{address, count, std::shared_ptr<char[]>(new (std::nothrow) char[count]), {}, next_staged(), device(-1).server};
+  Ahead made{address, count, memory_again(count), {}, next_staged(), device(-1).server};
   if (!made.before) return;
   memcpy(made.before.get(), address, count);
   if (auto packed = packed_form(pinned, made.before.get())) made.packed = std::make_shared<std::string>(std::move(*packed));

@@ -7,7 +7,10 @@
 #include <sys/mman.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
+
+#include "../shared/again.h"
 
 namespace eat {
 
@@ -153,16 +156,20 @@ Pins& pins() {
   return *one;
 }
 
+constexpr size_t LEAST_AGAIN = size_t(1) << 20;  // bytes; as torch keeps pinned memory for the next batch
+
 struct Pinned {
   c10::DataPtr memory;
+  std::shared_ptr<char[]> again;
+  void* address() const { return again ? again.get() : memory.get(); }
 };
 
 void unpin(void* context) {
   auto* pinned = static_cast<Pinned*>(context);
-  if (on_unpin) on_unpin(pinned->memory.get());
+  if (on_unpin) on_unpin(pinned->address());
   {
     std::lock_guard<std::mutex> lock(pins().mutex);
-    pins().ranges.erase(reinterpret_cast<uintptr_t>(pinned->memory.get()));
+    pins().ranges.erase(reinterpret_cast<uintptr_t>(pinned->address()));
   }
   delete pinned;
 }
@@ -170,13 +177,15 @@ void unpin(void* context) {
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t count) override {
-    auto* pinned = new Pinned{c10::GetCPUAllocator()->allocate(count)};
-    void* address = pinned->memory.get();
+    auto pinned = std::make_unique<Pinned>();
+    if (count >= LEAST_AGAIN) pinned->again = memory_again(count);
+    if (!pinned->again) pinned->memory = c10::GetCPUAllocator()->allocate(count);  // its error where there is none
+    void* address = pinned->address();
     if (address) {
       std::lock_guard<std::mutex> lock(pins().mutex);
       pins().ranges[reinterpret_cast<uintptr_t>(address)] = count;
     }
-    return {address, pinned, &unpin, at::Device(at::kCPU)};
+    return {address, pinned.release(), &unpin, at::Device(at::kCPU)};
   }
   void copy_data(void* to, const void* from, size_t count) const override { default_copy_data(to, from, count); }
 };

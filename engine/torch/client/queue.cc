@@ -343,7 +343,8 @@ void Connection::fail(const std::string& why) {
   Lock lock(mutex_);
   if (dead_) return;
   dead_ = true;
-  why_ = ending_.empty() ? why + "; what was on its GPUs is gone: start the program again from its last checkpoint" : ending_;
+  const char* lost = welcome_ ? "; what was on its GPUs is gone: start the program again from its last checkpoint" : "";
+  why_ = ending_.empty() ? why + lost : ending_;
   pending_.clear();
   idle_.clear();
   answered_.notify_all();

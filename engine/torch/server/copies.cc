@@ -4,6 +4,7 @@
 
 #include "../shared/packed.h"
 #include "session.h"
+#include "uploads.h"
 
 namespace eat {
 namespace {
@@ -155,33 +156,23 @@ void Session::use(Reader& body) {
     return telling.keep(fault);
   }
   const char* bytes = staged.bytes.get();
-  if (!packed) {
-    return fill(*held, offset, count, [bytes](char* to, uint64_t from, uint64_t part) { memcpy(to, bytes + from, part); });
-  }
-  Unpacking unpacking(bytes, staged.total, count);
-  if (offset % unpacking.element()) throw WireError("packed floats begin between two of them");
-  fill(*held, offset, count, [&](char* to, uint64_t from, uint64_t part) {
-    unpacking.get(to, from / unpacking.element(), part / unpacking.element());
-  });
-}
-
-// Bytes that `get` puts where it is told, from one on and so many, into a storage.
-void Session::fill(Held& held, uint64_t offset, uint64_t count, const std::function<void(char*, uint64_t, uint64_t)>& get) {
-  auto on = held.storage.device();
-  if (on.is_cpu()) {
-    get(static_cast<char*>(held.storage.mutable_data()) + offset, 0, count);
-    return;
-  }
+  const c10::Storage& to = held->storage;
+  bool here = to.device().is_cpu();
   try {
-    for (uint64_t done = 0; done < count; done += MOST_CHUNK) {
-      auto step = std::min<uint64_t>(MOST_CHUNK, count - done);
-      Tensor& buffer = ring(on).take();
-      get(static_cast<char*>(buffer.mutable_data_ptr()), done, step);
-      bytes_of(held.storage, offset + done, step).copy_(bytes_of(buffer.storage(), 0, step), true);
-      ring(on).copied(on);
+    if (!packed) {
+      if (here) memcpy(static_cast<char*>(to.mutable_data()) + offset, bytes, count);
+      else uploads_.copy(to, offset, staged.bytes, count);
+      return;
     }
+    Unpacking unpacking(bytes, staged.total, count);
+    if (offset % unpacking.element()) throw WireError("packed floats begin between two of them");
+    if (!here) uploads_.expand(to, offset, staged.bytes, unpacking);
+    else if (settings.like_cuda) look_up(to, offset, bytes_at(unpacking.indices(), count / unpacking.element()), unpacking);
+    else unpacking.get(static_cast<char*>(to.mutable_data()) + offset, 0, count / unpacking.element());
+  } catch (const WireError&) {
+    throw;
   } catch (const std::exception&) {
-    telling.keep(held.fault = fault_now(UPLOAD));
+    telling.keep(held->fault = fault_now(UPLOAD));
   }
 }
 

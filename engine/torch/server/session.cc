@@ -20,7 +20,7 @@ constexpr int64_t SMALL_BYTES = 64 << 10;
 }  // namespace
 
 Session::Session(int fd, const Settings& s, const Operators& operators)
-    : settings(s), like_cuda(s.like_cuda), link_(fd), ahead_(link_, staging_), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
+    : settings(s), like_cuda(s.like_cuda), link_(fd), staging_(staging_memory(s.device)), ahead_(link_, staging_), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
   if (device_.is_cuda()) {
     device_ = c10::Device(c10::kCUDA, 0);
     c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(device_);

@@ -16,6 +16,7 @@
 #include "link.h"
 #include "operators.h"
 #include "storages.h"
+#include "uploads.h"
 #include "values.h"
 #include "watch.h"
 
@@ -58,7 +59,6 @@ class Session {
   void handle(ToServer kind, Reader& body);
   void up(uint32_t length);
   void use(Reader& body);
-  void fill(Held& held, uint64_t offset, uint64_t count, const std::function<void(char*, uint64_t, uint64_t)>& get);
 
   void signature(Reader& body);
   void call(Reader& body);
@@ -84,6 +84,7 @@ class Session {
 
   Link link_;
   Staging staging_;
+  Uploads uploads_;
   ReadAhead ahead_;
   const Operators& operators_;
   Watch watch_;

@@ -1,7 +1,6 @@
 #include "staging.h"
 
 #include <algorithm>
-#include <new>
 
 namespace eat {
 
@@ -24,7 +23,7 @@ void Staging::read(Link& link, uint32_t length, bool past) {
       if (head.total > MOST_STAGED_ONE || held_ > MOST_STAGED - head.total) throw WireError("more is staged than a session may");
       at = staged_.emplace(number, Staged{}).first;
       at->second.total = head.total;
-      at->second.bytes.reset(new (std::nothrow) char[head.total]);
+      at->second.bytes = memory_(head.total);
       held_ += head.total;
     }
     Staged& one = at->second;

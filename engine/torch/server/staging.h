@@ -2,6 +2,7 @@
 // No header of torch here. The session and the thread that reads ahead (ahead.h) both put pieces in.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -16,8 +17,12 @@ struct Staged {
   bool whole() const { return bytes && have == total; }
 };
 
+// Memory for so many bytes; none: there is none.
+using Memory = std::function<std::shared_ptr<char[]>(size_t)>;
+
 class Staging {
  public:
+  explicit Staging(Memory memory) : memory_(std::move(memory)) {}
   // Reads the body of a STAGE, of that length, from the link.
   // `past`: past the messages that were given back for the session (the thread that reads ahead).
   void read(Link& link, uint32_t length, bool past);
@@ -27,6 +32,7 @@ class Staging {
   Staged take(uint32_t number);
 
  private:
+  Memory memory_;
   std::mutex mutex_;
   uint64_t held_ = 0;
   std::unordered_map<uint32_t, Staged> staged_;

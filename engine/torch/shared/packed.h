@@ -34,13 +34,16 @@ class Unpacking {
   // Elements from that one on, into memory of so many. Safe for every index: a table has 256 places, those not told are 0.
   void get(char* to, uint64_t from, uint64_t count) const;
   uint8_t element() const { return layout_.element; }
+  const Layout& layout() const { return layout_; }
+  const std::vector<uint32_t>& tables() const { return tables_; }  // 256 for each channel
+  const uint8_t* indices() const { return indices_; }
 
  private:
   template <class Element>
   void expand(Element* to, uint64_t from, uint64_t count) const;
 
   Layout layout_;
-  std::vector<uint32_t> tables_;  // 256 for each channel
+  std::vector<uint32_t> tables_;
   const uint8_t* indices_;
 };
 

@@ -75,7 +75,7 @@ def serve(
             if memory:
                 hold_memory(torch, memory)
         except Exception as fault:  # whatever a driver says
-            connection.sendall(refusal(NO_DEVICE, f"the server's device does not start: {fault}"))
+            connection.sendall(refusal(NO_DEVICE, why_not(torch, fault)))
             report(event="refused", peer=one.peer, why="no device")
             return 3
         signal.alarm(0)
@@ -93,6 +93,14 @@ def serve(
         left = memory.end() if memory else 0
         if left:
             print(f"{NAME}: session of {one.peer}: {left} bytes could not be overwritten at its end", file=sys.stderr)
+
+
+def why_not(torch: Any, fault: Exception) -> str:
+    """Why a session has no device, for its user."""
+    if isinstance(fault, torch.OutOfMemoryError):
+        return ("no memory of the GPU is left for it: other programs of this lease use the whole part; "
+                "end one of them, or lease a larger part")  # fmt: skip
+    return f"the server's device does not start: {fault}"
 
 
 def end_by_signal(connection: socket.socket) -> None:
