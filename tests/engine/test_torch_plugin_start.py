@@ -56,10 +56,6 @@ dist.all_gather_into_tensor(y, x); dist.reduce_scatter_tensor(z, x); dist.all_ga
 assert torch.equal(parts[0], x) and torch.equal(y, x) and torch.equal(z, x) and told == [{"a": 1}]
 assert dist.get_backend() == "nccl" and dist.all_reduce(x, async_op=True).wait()
 dist.destroy_process_group()
-try:
-    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=2)
-except RuntimeError as fault:
-    print(fault)
 """
 PACKED = """
 import torch
@@ -256,7 +252,6 @@ def test_a_process_group_of_one_and_ddp(one: Server) -> None:
     native = run(plain, "native")
     remote = run(ALONE, "remote", one)
     assert native.losses == remote.losses
-    assert "not yet on leased GPUs" in remote.out
 
 
 def test_packed_recurrent_networks(one: Server) -> None:

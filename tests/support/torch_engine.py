@@ -221,6 +221,17 @@ def run(
     return done
 
 
+def start_with(program: Path, environment: Mapping[str, str], limit_s: float = 120) -> Ran:
+    """The program in that environment, to its good end."""
+    process = subprocess.Popen(
+        [str(torch_env.python()), str(program)], env=dict(environment),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    done = ended(process, limit_s)
+    assert done.code == 0, f"exit {done.code}: {done.out[-1000:]}\n{done.err[-3000:]}"
+    return done
+
+
 def same_bits(program: Path, on: Server, *arguments: str, **more: str) -> Mapping[Where, Ran]:
     """Runs it natively and by the engine, and holds every loss against the other's bits."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:

@@ -104,13 +104,49 @@ void fetch_bytes(const Tensor& to, const Tensor& from, bool later) {
   if (!later) wait_for(device, *ticket);
 }
 
+namespace {
+
+// Bytes of a contiguous tensor to where a contiguous one of another device of the same server lies.
+void send_within(const Tensor& to, const Tensor& from) {
+  auto count = static_cast<uint64_t>(from.nbytes());
+  if (!count) return;
+  RemoteStorage &target = remote_storage(to), &source = remote_storage(from);
+  Writer message;
+  size_t began = message.begin(ToServer::PEER_COPY);
+  message.put(target.number);
+  message.put(target.device->there);
+  message.put<uint64_t>(static_cast<uint64_t>(to.storage_offset()) * to.element_size());
+  message.put(source.number);
+  message.put(source.device->there);
+  message.put<uint64_t>(static_cast<uint64_t>(from.storage_offset()) * from.element_size());
+  message.put(count);
+  message.end(began);
+  target.known.clear();
+  target.device->connection().send(target.device->there, message.bytes);
+}
+
+// Between two devices: as bytes, so that dtype and strides are changed on the one that receives.
+Tensor& copy_across(Tensor& self, const Tensor& from, bool non_blocking) {
+  bool within = remote_storage(self).device->server == remote_storage(from).device->server;
+  if (!within) {
+    Tensor here = at::empty(from.sizes(), from.options().device(at::kCPU));
+    return self.copy_(here.copy_(from));
+  }
+  Tensor source = plain(from).contiguous();
+  bool direct = self.is_contiguous() && self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && !self.is_conj() && !self.is_neg();
+  Tensor there = direct ? self : at::empty(source.sizes(), source.options().device(self.device()));
+  send_within(there, source);
+  if (!direct) copy_(self, there, non_blocking);
+  if (sync_mode()) synchronize(*remote_storage(self).device);
+  return self;
+}
+
+}  // namespace
+
 Tensor& copy_(Tensor& self, const Tensor& from, bool non_blocking) {
   if (self.numel() == 0 && from.numel() == 0) return self;
   if (is_remote(self) && is_remote(from)) {
-    if (self.device() != from.device()) {
-      Tensor here = at::empty(from.sizes(), from.options().device(at::kCPU));
-      return self.copy_(here.copy_(from));
-    }
+    if (self.device() != from.device()) return copy_across(self, from, non_blocking);
     static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
     std::vector<c10::IValue> stack{self, from, non_blocking};
     call_remote(op, &stack);

@@ -201,6 +201,7 @@ void Encoder::value(const c10::IValue& value) {
     put<int8_t>(-1);
   } else if (value.isGenerator()) {
     uint32_t number = value.toGenerator().defined() ? generator_number(value.toGenerator()) : 0;
+    if (value.toGenerator().defined()) generator_of_ = &eat::device(value.toGenerator().device().index());
     tag(number ? Tag::OTHER_GENERATOR : Tag::GENERATOR);
     if (number) put(number);
   } else {
@@ -215,7 +216,7 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   slots.clear();
   kinds.clear();
   keep_.clear();
-  device = nullptr;
+  device = generator_of_ = nullptr;
   mask = false;
   values = 0;
   put(info.number);
@@ -230,6 +231,10 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
     value(arguments[i]);
   }
   if (!device) device = &eat::device(-1);
+  if (generator_of_ && generator_of_ != device) {  // its state is with its device
+    TORCH_CHECK(false, "Expected a generator of cuda:", device->number, " but found one of cuda:", generator_of_->number,
+                ": make a generator for each device of the lease");
+  }
 }
 
 }  // namespace eat

@@ -46,6 +46,7 @@ class Encoder {
 
   const OperatorInfo* info_ = nullptr;
   const ArgumentInfo* argument_ = nullptr;
+  Device* generator_of_ = nullptr;
   std::vector<at::Tensor> keep_;  // uploaded for this call
 };
 

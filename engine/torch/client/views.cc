@@ -70,7 +70,15 @@ const Tensor& resize_(const Tensor& self, Sizes sizes, std::optional<at::MemoryF
   return self;
 }
 
+// As torch's own for CUDA.
+void same_device(const Tensor& self, const c10::Storage& storage) {
+  at::Device own = self.storage().device(), other = storage.device();
+  TORCH_CHECK(own == other, "Attempted to set the storage of a tensor on device \"", own, "\" to a storage on different device \"",
+              other, "\".  This is no longer allowed; the devices must match.");
+}
+
 Tensor& set_storage_at(Tensor& self, c10::Storage storage, c10::SymInt offset, Sizes sizes, Sizes strides) {
+  same_device(self, storage);
   auto plain = C10_AS_INTARRAYREF_SLOW(sizes);
   auto given = C10_AS_INTARRAYREF_SLOW(strides);
   std::vector<int64_t> made = given.empty() && !plain.empty() ? at::detail::defaultStrides(plain) : given.vec();
@@ -86,6 +94,7 @@ Tensor& set_storage_at(Tensor& self, c10::Storage storage, c10::SymInt offset, S
 }
 
 Tensor& set_tensor(Tensor& self, const Tensor& from) {
+  same_device(self, from.storage());
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(from.storage());
   impl->set_sizes_and_strides(from.sizes(), from.strides(), from.storage_offset());
@@ -93,6 +102,7 @@ Tensor& set_tensor(Tensor& self, const Tensor& from) {
 }
 
 Tensor& set_storage(Tensor& self, c10::Storage storage) {
+  same_device(self, storage);
   int64_t count = static_cast<int64_t>(storage.nbytes() / self.element_size());
   auto* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(storage));
