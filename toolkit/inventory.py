@@ -114,6 +114,7 @@ class _HostVars(BaseModel):
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
     elastic_ai_emulated_gpus: _Int = Field(default=0, ge=0)
     gpu_mig: _Bool = False
+    remoting_engine_torch_artifact: str | None = None
     horovod_state: str = "present"
     elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
@@ -284,6 +285,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         hypervisor_host=given.elastic_ai_hypervisor_host,
         emulated_gpus=given.elastic_ai_emulated_gpus,
         mig=given.gpu_mig,
+        torch_engine=bool(given.remoting_engine_torch_artifact),
         trains=given.horovod_state != "absent",
         os_stand_in=given.elastic_ai_os_stand_in,
     )

@@ -52,7 +52,7 @@ def losses(text: str) -> list[str]:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_an_unchanged_program_trains_with_the_bits_of_native(torch_lab: Lab) -> None:
-    code, native = run_as(torch_lab, "alice", TRAIN)
+    code, native = run_as(torch_lab, "alice", f"OMP_NUM_THREADS=1 {TRAIN}")
     assert code == 0, native
     code, remote = run_as(torch_lab, "alice", f"toolkit run -- {TRAIN}")
     assert code == 0, remote

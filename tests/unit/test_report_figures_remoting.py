@@ -34,7 +34,7 @@ def test_ratios_show_interval_bound_failure_and_the_published(everything: RunDoc
     text = str(figure.svg)
     assert "bound ≥ 0.9500" in text
     assert text.count('stroke="#b3261e" stroke-width="3"') == 1
-    assert "resnet50, batch 32 | 0.9020 | 0.8900 \u2013 0.9110 | fail | this run" in cells(figure)
+    assert "resnet50, batch 32 | 0.9020 | 0.8900 \u2013 0.9110 | fail | \u2013 | this run" in cells(figure)
     assert cells(figure).count("published, not judged") == 6  # four of others, two of the documents
     assert "roce100: 5 % or less below native | 0.9500" in cells(figure)
 
@@ -61,7 +61,7 @@ def test_a_ratio_that_is_shown_is_not_said_to_be_not_measured(
     )
     found = remoting_figures(everything, verdict.model_copy(update={"criteria": others}))
     rows = next(f.table for f in found if f.id == "rm-ratio").rows  # type: ignore[union-attr]
-    assert {row[3] for row in rows if row[4] == "this run"} == {shown}
+    assert {row[3] for row in rows if row[5] == "this run"} == {shown}
 
 
 def both_ways(batch_32: float = 0.9, **how: Any) -> tuple[Measurement, Result]:
@@ -75,7 +75,7 @@ def test_a_training_both_ways_is_shown_by_batch_with_what_each_step_asked(bare: 
     assert "GPUs are emulated: not a GPU's figures." in figure.caption
     assert "0.900 at 32" in str(figure.svg)
     assert figure.table is not None
-    row = next(row for row in figure.table.rows if row[1] == "32")
+    row = next(row for row in figure.table.rows if row[3] == "32")
     assert [cell.replace("\u2009", "") for cell in row[-4:]] == ["13", "8324", "1", "yes, 4 of 4"]
 
     def spoil(turn: int, way: str, batch: int, report: dict[str, Any]) -> None:
@@ -143,8 +143,8 @@ def test_answers_are_shown_both_ways_by_batch(bare: RunDocuments) -> None:
     assert "GPUs are emulated: not a GPU's figures." in figure.caption
     assert figure.svg is not None
     assert figure.table is not None
-    rows = [row for row in figure.table.rows if row[1] == "8"]
-    assert [row[2:4] for row in rows] == [("native", number(800.0)), ("remote", number(1600.0))]
+    rows = [row for row in figure.table.rows if row[3] == "8"]
+    assert [row[4:6] for row in rows] == [("native", number(800.0)), ("remote", number(1600.0))]
     failed = result(m, status="failed").model_copy(update={"error": "turn 1, remote, batch 8: 801"})
     figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "answers")
     assert (figure.svg, figure.empty) == (None, "Not measured: turn 1, remote, batch 8: 801.")

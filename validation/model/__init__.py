@@ -175,6 +175,7 @@ class Node(Model):
     hypervisor_host: str | None = None  # of a virtual machine: the host that it runs on; None = not declared
     emulated_gpus: int = Field(default=0, ge=0)
     mig: bool = False  # its GPUs are meant to be divided by MIG
+    torch_engine: bool = False  # the inventory gives it the engine torch (remoting_engine_torch_artifact)
     trains: bool = True  # False: the inventory leaves the training out here (horovod_state: absent)
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
 

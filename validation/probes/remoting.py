@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -15,6 +16,7 @@ from validation.probes.tool import Ran, last_line, run_tool
 COMMAND = "toolkit"
 RUN = (COMMAND, "run", "--no-kernels")  # what the probes start copies, and computes nothing
 LEASE_TIME = "15m"  # a probe that is killed with power leaves a lease behind for so long at most
+FREE_S = 20.0  # for what a lease before has given back
 WAIT_S = 120.0  # for free GPUs, and for one request
 
 
@@ -45,15 +47,20 @@ def gpus_of(servers: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
-    """The same; Unmet where one has none or somebody uses one."""
-    gpus = gpus_of(servers)
-    for server in servers:
-        if not any(gpu["node"] == server for gpu in gpus):
-            raise Unmet(f"{server} has no GPUs in the pool")
-    for gpu in gpus:
-        if gpu["free"] < 1:
-            raise Unmet(f"{gpu['node']}: GPU {gpu['index']} is not free; the measurement needs the servers to itself")
-    return gpus
+    """The same; Unmet where one has none or somebody uses one. That is waited for: what the measurement before has given
+    back is free a moment later."""
+    until = time.monotonic() + FREE_S
+    while True:
+        gpus = gpus_of(servers)
+        for server in servers:
+            if not any(gpu["node"] == server for gpu in gpus):
+                raise Unmet(f"{server} has no GPUs in the pool")
+        used = next((gpu for gpu in gpus if gpu["free"] < 1), None)
+        if used is None:
+            return gpus
+        if time.monotonic() > until:
+            raise Unmet(f"{used['node']}: GPU {used['index']} is not free; the measurement needs the servers to itself")
+        time.sleep(1.0)
 
 
 @contextmanager
@@ -101,11 +108,17 @@ def answer(ran: Ran, what: str) -> dict[str, Any]:
     raise Unmet(f"{what}: {said(ran)}")
 
 
-def engine() -> dict[str, str]:
-    """Engine and release on this client, for the record."""
-    try:
-        with open("/opt/elastic-ai/engine/current/engine.json", encoding="utf-8") as handle:  # noqa: PTH123
-            data = json.load(handle)
-    except (OSError, ValueError):
-        return {"engine": "", "engine_release": ""}
-    return {"engine": str(data.get("engine", "")), "engine_release": str(data.get("release", ""))}
+ENGINES = "/opt/elastic-ai/engine"
+
+
+def engine(name: str = "") -> dict[str, str]:
+    """Engine and release on this client, for the record: the site's first one, or the one of that name."""
+    for folder in ("current", f"beside/{name}/current"):
+        try:
+            with open(f"{ENGINES}/{folder}/engine.json", encoding="utf-8") as handle:  # noqa: PTH123
+                data = json.load(handle)
+        except (OSError, ValueError):
+            continue
+        if name in ("", data.get("engine")):
+            return {"engine": str(data.get("engine", "")), "engine_release": str(data.get("release", ""))}
+    return {"engine": "", "engine_release": ""}

@@ -18,6 +18,7 @@ from validation.measures.remoting.facts import CopyFacts, IsolationFacts
 from validation.measures.remoting.neighbours import NeighbourFacts, NoRebootFacts
 from validation.measures.remoting.remoting_unchanged_probe import WAYS
 from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
+from validation.measures.remoting.train_judge import loaded
 from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.rules.criterion import Criterion
@@ -29,7 +30,8 @@ def subject_of(measurement: Measurement) -> Subject:
     """
     server, parts = measurement.params.get("server"), names(measurement, "parts")
     link = MadeLink.of(measurement.params)
-    return Subject.node(str(server) if server else measurement.nodes[0], link.words if link else " + ".join(parts))
+    words = ", ".join(filter(None, (link.words if link else "", loaded(measurement), " + ".join(parts))))
+    return Subject.node(str(server) if server else measurement.nodes[0], words)
 
 
 def _attempts(measurement: Measurement, result: Result, worst: float) -> str:

@@ -11,6 +11,21 @@ from validation.base.counting import number_of
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, Positive, once
 
+#: What reports call the networks that torch_load.py trains.
+TITLES = {
+    "alexnet": "AlexNet",
+    "googlenet": "GoogLeNet",
+    "inception3": "Inception-v3",
+    "inception4": "Inception-v4",
+    "resnet50": "ResNet-50",
+    "resnet101": "ResNet-101",
+    "vgg16": "VGG-16",
+    "vgg19": "VGG-19",
+}
+#: Of these the engine's results on a real GPU have the native bits: nothing normalises by batch, for which a leased GPU
+#: has other kernels.
+SAME_BITS = ("", "alexnet", "vgg16", "vgg19")
+
 
 class Remoting(Facts):
     """Through which engine, and whether the GPUs were emulated."""
@@ -18,6 +33,24 @@ class Remoting(Facts):
     emulated: bool
     engine: str
     engine_release: str
+
+
+class Trained(Remoting):
+    """What was trained: a network of the documents by PyTorch, the side of its images in pixels and by how much all
+    channels were divided; "" the small network of elastic-ai-train.
+    """
+
+    network: str = ""
+    side: Count = 0
+    thin: Count = 1
+
+    @property
+    def title(self) -> str:
+        """`ResNet-50 (images of 64 x 64, 1/8 of the channels)`."""
+        if not self.network:
+            return "the small network of elastic-ai-train"
+        thin = f", 1/{self.thin} of the channels" if self.thin > 1 else ""
+        return f"{TITLES.get(self.network, self.network)} (images of {self.side} x {self.side}{thin})"
 
 
 class CopyDevice(Model):

@@ -13,13 +13,14 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, number
 from validation.kinds.record import names
-from validation.measures.remoting.facts import Remoting
-from validation.measures.remoting.remoting_train_probe import PROGRAM
-from validation.measures.remoting.train import RATE_WITHIN, Way, alike
-from validation.model import Judgement, Measurement, Sample, Scalar, Subject
+from validation.measures.remoting.facts import SAME_BITS, Trained
+from validation.measures.remoting.train import RATE_WITHIN, Way, alike, load_of, of_load
+from validation.measures.remoting.train_judge import subject_of
+from validation.model import Judgement, Measurement, Sample, Scalar
 from validation.model.base import Model
 from validation.model.facts import Count, Name, Positive, once
 from validation.probes import ProbeDoc
+from validation.probes.remoting_program import tool_of
 from validation.rules.criterion import Criterion
 
 
@@ -37,7 +38,7 @@ class InferRun(Model):
     answers_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class InferFacts(Remoting):
+class InferFacts(Trained):
     """The same answers of the same GPU in both ways, with several batch sizes, in the order in which they came."""
 
     type: Literal["remote-infer"] = "remote-infer"
@@ -61,7 +62,10 @@ class InferFacts(Remoting):
         return tuple(sorted({run.batch for run in self.runs}))
 
     def differing(self, batch: int) -> list[str]:
-        """The jobs with other answers than the first native one with this batch size, in words."""
+        """The jobs with other answers than the first native one with this batch size, in words; none where
+        kernels normalise them that are not the native ones."""
+        if not self.emulated and self.network not in SAME_BITS:
+            return []
         mine = [run for run in self.runs if run.batch == batch]
         first = next(run for run in mine if run.way == "native")
         return [f"turn {r.turn}, {r.way}, batch {batch}" for r in mine if r.answers_sha256 != first.answers_sha256]
@@ -89,7 +93,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     first = next(iter(reports.values()))
     samples, runs = [], []
     for (turn, way, batch), report in reports.items():
-        times = _times(report, f"answers: turn {turn}, {way}, batch {batch}")
+        times = _times(report, f"answers: turn {turn}, {way}, batch {batch}", tool_of(load_of(params)))
         at = {f"p{percent}_us": at_percent(times, percent) * 1e6 for percent in (50, 99)}
         run = {"way": way, "turn": turn, "batch": batch, "images_per_s": batch * len(times) / sum(times)}
         runs.append({**run, **at, "answers_sha256": report["answers_sha256"]})
@@ -99,6 +103,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         {
             **{key: raw[key] for key in ("emulated", "engine", "engine_release", "server")},
             **{key: first[key] for key in ("inputs", "hidden", "steps")},
+            **of_load(first, params),
             "device": first["devices"][0]["name"],
             "runs": runs,
         },
@@ -108,10 +113,10 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     return [Sample(metric="differing_runs", value=differing, unit="count"), *samples], facts
 
 
-def _times(report: Mapping[str, Any], what: str) -> list[float]:
+def _times(report: Mapping[str, Any], what: str, tool: str) -> list[float]:
     """Seconds of each step but the first; ParseError where they are those of no whole job on one GPU."""
-    if report["tool"] != PROGRAM or report["infer"] is not True or report["gpus"] != 1 or len(report["devices"]) != 1:
-        raise ParseError(f"{what}: no answers by {PROGRAM} --infer on one GPU")
+    if report["tool"] != tool or report["infer"] is not True or report["gpus"] != 1 or len(report["devices"]) != 1:
+        raise ParseError(f"{what}: no answers by {tool} --infer on one GPU")
     steps = int(count(report["steps"], f"{what}: steps"))
     times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
     if steps < 2 or len(times) != steps:
@@ -134,7 +139,7 @@ def judge_remote_infer(case: Case, criterion: Criterion) -> list[Judgement]:
     """For each batch size: latency at 50 and 99 %, images/s, both ways; other answers fail."""
     judged: list[Judgement] = []
     for job in case.serving(criterion):
-        subject = Subject.node(str(job.params.get("server") or job.nodes[-1]))
+        subject = subject_of(job)
         gone = unusable(case, criterion, subject, (job.id,), None)
         if gone is not None:
             judged.append(gone)
@@ -149,7 +154,7 @@ def judge_remote_infer(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def _batch(case: Case, criterion: Criterion, job: Measurement, facts: list[InferFacts], batch: int) -> Judgement:
-    about = Subject.node(str(job.params.get("server") or job.nodes[-1]), f"batch {batch}")
+    about = subject_of(job, f"batch {batch}")
     if wrong := [words for known in facts if batch in known.batches() for words in known.differing(batch)]:
         why = f"{number_of(len(wrong), 'job')} with other answers: {'; '.join(wrong[:4])}"
         return judgement(criterion, about, "fail", "not-equal", why, [job.id])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.analysis.remote_model import JUDGED_FROM, WITHIN
 from validation.measures.remoting.explained import Explained, advice, explained
-from validation.measures.remoting.train import RemoteTrainFacts
+from validation.measures.remoting.train import RemoteTrainFacts, load_of
 from validation.measures.remoting.training_figures import ratio_chart
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -65,7 +65,7 @@ def _spoken_of(found: dict[int, Explained]) -> int:
 
 def model_figure(documents: RunDocuments) -> Figure:
     """Predicted and measured over batch sizes; an empty frame with the reason where nothing was measured."""
-    planned = [m for m in documents.plan.measurements if m.kind == "remoting-train"]
+    planned = [m for m in documents.plan.measurements if m.kind == "remoting-train" and not load_of(m.params)]
     if not planned:
         why = unplanned(documents, "remoting", CRITERIA)
         return Figure("model", CAPTION, empty=why, criteria=CRITERIA)

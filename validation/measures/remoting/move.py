@@ -16,12 +16,12 @@ from validation.judging.values import bound_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, real, short
 from validation.measures.remoting.facts import Remoting
 from validation.measures.remoting.remoting_move_probe import HEADING
-from validation.measures.remoting.remoting_train_probe import PROGRAM
 from validation.measures.remoting.train import ALIKE
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name
 from validation.probes import ProbeDoc
+from validation.probes.remoting_program import PROGRAM
 from validation.rules.criterion import Criterion
 
 Seconds = float

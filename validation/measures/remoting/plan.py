@@ -5,7 +5,7 @@ the users' own commands.
 
 from __future__ import annotations
 
-from validation.measures.remoting import plan_here
+from validation.measures.remoting import plan_here, plan_torch
 from validation.measures.remoting.remoting_scale_probe import prefixes
 from validation.model import Measurement, Node, Param
 from validation.plan.request import Part, Request, Suite
@@ -81,6 +81,7 @@ def plan(request: Request) -> Part:
             ("remoting-infer", (INFER_REAL, INFER_VIRTUAL)),
         ):
             part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
+        part.rounds += [[m] for m in plan_torch.both_ways(request, client, server, number == 0)]
         part.rounds.append([_neighbours(request, client, server)])
         cuts: dict[str, Param] = {"server": server.name, "wholes": tuple("+".join(whole) for whole in WHOLES)}
         estimated = 2 * START_S + 2.0 * sum(map(len, WHOLES))

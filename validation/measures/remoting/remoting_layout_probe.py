@@ -19,7 +19,8 @@ from typing import Any
 from validation.measures.remoting import remoting_train_probe
 from validation.measures.remoting.remoting_worlds_probe import options, remotely, trained
 from validation.probes import ProbeDoc, remoting
-from validation.probes.tool import Ran, document, run_tool
+from validation.probes.remoting_program import PROGRAM
+from validation.probes.tool import Ran, document
 
 MOST = 4
 
@@ -53,14 +54,7 @@ def gpus_of_each(own: int, others: int | None) -> int:
 def uuids(server: str, count: int) -> list[str]:
     """Of all of the server's GPUs, as the programs of a lease see them."""
     with remoting.leased("-n", str(count), "-l", server) as lease:
-        return seen(int(lease["lease"]))
-
-
-def seen(lease: int) -> list[str]:
-    """UUIDs of a lease's GPUs."""
-    command = [*remoting.RUN, "--lease", str(lease), "--", *remoting.attempt("device")]
-    found = remoting.answer(run_tool(command, remoting.WAIT_S), "the lease's GPUs").get("devices", [])
-    return [str(gpu["uuid"]) for gpu in found]
+        return remoting_train_probe.devices(int(lease["lease"]))
 
 
 class Places:
@@ -75,7 +69,7 @@ class Places:
         """N: in a lease's own job, without its engine."""
         with remoting.leased("-n", str(self.gpus), "-l", self.args.server) as lease:
             number = int(lease["lease"])
-            way = remoting_train_probe.commands(number, ",".join(seen(number)))["native"]
+            way = remoting_train_probe.commands(number, remoting_train_probe.devices(number))["native"]
             return trained([*way, *self.given], self.until)
 
     def mixed(self) -> str:
@@ -130,6 +124,4 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document(
-        "remoting-layout", remoting_train_probe.PROGRAM, measure, lambda _: remoting.engine()["engine_release"]
-    )
+    return document("remoting-layout", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])

@@ -23,6 +23,7 @@ from validation.measures.remoting import remoting_train_probe
 from validation.nvml import Nvml, NvmlError
 from validation.probes import ProbeDoc, remoting
 from validation.probes.gpu_host import HELD_BYTES, in_use
+from validation.probes.remoting_program import PROGRAM
 from validation.probes.shaped_link import FAR, LOOPBACK, NEAR, Link, NoLink, child, join, new_network, relayed
 from validation.probes.tool import Ran, document, run_tool
 
@@ -38,7 +39,7 @@ TRAIN = (
 
 
 @dataclass
-class Asked(remoting_train_probe.Asked):
+class Asked(remoting_train_probe.Jobs):
     """What is asked of this probe. `server`: the name of this machine."""
 
     engine: str  # folder with the engine's programs
@@ -143,7 +144,7 @@ def probe(args: Asked) -> ProbeDoc:
                 raise remoting.Unmet(refused)
             return train(args), facts, None
         except (remoting.Unmet, NoLink, NvmlError) as fault:
-            return Ran([remoting_train_probe.PROGRAM], 0, "", ""), facts, str(fault)
+            return Ran([PROGRAM], 0, "", ""), facts, str(fault)
 
     def version(_: Ran) -> str:
         try:
@@ -151,4 +152,4 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet:
             return ""
 
-    return document("remoting-train", remoting_train_probe.PROGRAM, measure, version)
+    return document("remoting-train", PROGRAM, measure, version)

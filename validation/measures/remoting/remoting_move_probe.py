@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 
 from validation.measures.remoting.remoting_neighbours_probe import stop
 from validation.measures.remoting.remoting_shares_probe import END_S, said_in
-from validation.measures.remoting.remoting_train_probe import PROGRAM
 from validation.probes import ProbeDoc, remoting
+from validation.probes.remoting_program import PROGRAM
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Ran, Stopped, document, run_tool, stopped
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from validation.measures.remoting.remoting_shares_probe import END_S, let_go, said_in
-from validation.measures.remoting.remoting_train_probe import PROGRAM
 from validation.probes import ProbeDoc, remoting
+from validation.probes.remoting_program import PROGRAM
 from validation.probes.tool import Ran, document, run_tool
 
 PART = "1/2"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from validation.base.counting import number_of
-from validation.measures.remoting.remoting_train_probe import PROGRAM
 from validation.measures.remoting.remoting_worlds_probe import options, remotely
 from validation.probes import ProbeDoc, remoting
+from validation.probes.remoting_program import PROGRAM
 from validation.probes.tool import Ran, document
 
 ONE = "one"

@@ -15,11 +15,10 @@ import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from validation.measures.remoting.remoting_train_probe import PROGRAM
-from validation.probes import ProbeDoc, remoting
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.tool import Ran, document
 
 WHOLE = "1"
@@ -39,6 +38,7 @@ class Asked:
     inputs: int  # numbers of an image
     hidden: int  # width of the network
     limit_s: float  # everything may take so long
+    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
 
 
 def said_in(tenant: subprocess.Popen[str], left_s: float) -> Ran:
@@ -64,14 +64,17 @@ def let_go(tenant: subprocess.Popen[str]) -> None:
     tenant.wait()
 
 
-def together(server: str, parts: Sequence[str], options: Sequence[str], until: float) -> list[str]:
+def together(
+    server: str, parts: Sequence[str], options: Sequence[str], until: float, load: Sequence[str] = ()
+) -> list[str]:
     """The documents of tenants with these parts, who began at the same time; Unmet where one did not train."""
     tenants: list[subprocess.Popen[str]] = []
+    program = remoting_program.here(load)
     try:
         for part in parts:
             cut = [] if part == WHOLE else ["-p", part]
-            command = [remoting.COMMAND, "run", "-n", "1", *cut, "-l", server, "--", PROGRAM, "--wait", *options]
-            tenants.append(remoting.start(command))
+            lease = ["-n", "1", *cut, "-l", server, *remoting_program.wish(load)]
+            tenants.append(remoting.start([remoting.COMMAND, "run", *lease, "--", *program, "--wait", *options]))
         for part, tenant in zip(parts, tenants):
             assert tenant.stdout is not None
             line = tenant.stdout.readline()
@@ -98,8 +101,8 @@ def together(server: str, parts: Sequence[str], options: Sequence[str], until: f
 def measure_turns(args: Asked) -> str:
     """All turns of the whole and of the parts."""
     until = time.monotonic() + args.limit_s
-    options = ["--json", "--gpus", "1", "--steps", str(args.steps), "--batch", str(args.batch)]
-    options += ["--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+    options = ["--gpus", "1", "--steps", str(args.steps), "--batch", str(args.batch)]
+    options += [] if args.load else ["--json", "--inputs", str(args.inputs), "--hidden", str(args.hidden)]
     outputs: list[str] = []
     gpus = remoting.pool_of([args.server])
     with ExitStack() as stack:
@@ -108,7 +111,7 @@ def measure_turns(args: Asked) -> str:
         for turn in range(1, args.turns + 1):
             for parts in ([WHOLE], args.parts) if turn % 2 else (args.parts, [WHOLE]):
                 try:
-                    found = together(args.server, parts, options, until)
+                    found = together(args.server, parts, options, until, args.load)
                 except remoting.Unmet as fault:
                     raise remoting.Unmet(f"turn {turn}: {fault}") from None
                 for number, (part, text) in enumerate(zip(parts, found)):
@@ -120,11 +123,12 @@ def probe(args: Asked) -> ProbeDoc:
     """Losses, and the times of all steps, of every tenant."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"server": args.server, "parts": args.parts, **remoting.engine()}
+        facts: dict[str, Any] = {"server": args.server, "parts": args.parts, **remoting_program.facts(args.load)}
         try:
             facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([args.server]))
             return Ran([remoting.COMMAND, "run"], 0, measure_turns(args), ""), facts, None
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document("remoting-shares", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    release = remoting_program.facts(args.load)["engine_release"]
+    return document("remoting-shares", remoting_program.tool_of(args.load), measure, lambda _: release)

@@ -6,8 +6,9 @@ import re
 import time
 from collections.abc import Sequence
 
-from validation.measures.remoting.remoting_train_probe import LEAST_S, PROGRAM
+from validation.measures.remoting.remoting_train_probe import LEAST_S
 from validation.probes import remoting
+from validation.probes.remoting_program import PROGRAM
 from validation.probes.tool import run_tool
 
 HEADING = re.compile(r"^== turn (\d+) of (\d+): (\S+) (\d+)$", re.MULTILINE)

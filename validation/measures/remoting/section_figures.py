@@ -9,10 +9,14 @@ from markupsafe import Markup
 
 from validation.base.counting import number_of
 from validation.kinds.record import names
-from validation.measures.remoting.facts import CopyFacts, FractionFacts
+from validation.measures.remoting.facts import CopyFacts, FractionFacts, Remoting
 from validation.measures.remoting.links_figures import links_figures
 from validation.measures.remoting.model_figures import model_figure
-from validation.measures.remoting.training_figures import answers_figure, move_figure, training_figure
+from validation.measures.remoting.neighbours import NeighbourFacts
+from validation.measures.remoting.shares import SharesFacts
+from validation.measures.remoting.train import RemoteTrainFacts
+from validation.measures.remoting.training_figures import answers_figure, engine_words, move_figure, training_figure
+from validation.measures.remoting.worlds import WorldsFacts
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.drawn import Drawn
@@ -30,6 +34,8 @@ _SIDES = (
     ("us", "Latency of a copy of 4 bytes", "pale = shorter = better", True),
 )
 _FILLS = (PALE, "#b9cfe4")
+#: Facts that ratios are of.
+_RATED: tuple[type[Remoting], ...] = (RemoteTrainFacts, WorldsFacts, SharesFacts, NeighbourFacts)
 
 
 def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
@@ -143,7 +149,8 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
         result = documents.latest.get(measurement.id)
         server, parts = str(measurement.params.get("server", "")), names(measurement, "parts")
         if result is None or result.status != "ok":
-            rows.append((server, " + ".join(parts), "not measured", documents.lost(measurement.id), NONE, NONE))
+            lost = documents.lost(measurement.id)
+            rows.append((server, NONE, " + ".join(parts), "not measured", lost, NONE, NONE))
             continue
         facts = result.facts_of(FractionFacts)
         error = result.values("memory_error_mib")
@@ -152,12 +159,14 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
         deviation = number(max(error)) if error else NONE
         context = number(facts.context_mib) if facts is not None else NONE
         held = " + ".join(number(v) for v in listed) or NONE
-        rows.append((server, " + ".join(parts), held, context, whole, deviation))
+        engine = engine_words(facts) if facts is not None else NONE
+        rows.append((server, engine, " + ".join(parts), held, context, whole, deviation))
         if facts is not None:
             emulated |= facts.emulated
             bars.append((f"{server}: {_words(parts)}", listed, facts.memory_mib))
     head = (
         "Server",
+        "Engine",
         "Parts",
         "Memory of each, MiB",
         "Of it a context, MiB",
@@ -208,6 +217,15 @@ def _judged(judgement: Judgement) -> str:
     return "measured, not judged" if judgement.verdict == "not-measured" else judgement.verdict
 
 
+def _engine(documents: RunDocuments, judgement: Judgement) -> str:
+    """Which engine the figure was measured by."""
+    for result in filter(None, map(documents.latest.get, judgement.evidence)):
+        for form in _RATED:
+            if (facts := result.facts_of(form)) is not None:
+                return engine_words(facts)
+    return NONE
+
+
 def _ratios(
     documents: RunDocuments,
     criterion: CriterionVerdict,
@@ -219,12 +237,12 @@ def _ratios(
     demanded = entry.bound.said(documents.fabric) if entry else ""
     judged = [(j, j.value) for j in criterion.judgements if j.value is not None]
     rows: list[tuple[str, ...]] = [
-        (j.subject, number(v), interval(j.low, j.high) or NONE, _judged(j), "this run") for j, v in judged
+        (j.subject, number(v), interval(j.low, j.high) or NONE, _judged(j), _engine(documents, j), "this run")
+        for j, v in judged
     ]
-    rows += [(case, number(value), NONE, "published, not judged", source) for case, value, source in published]
-    table = (
-        DataTable(f"{words}.", ("Case", "Ratio", "95 % interval", "Verdict", "Source"), tuple(rows)) if rows else None
-    )
+    rows += [(case, number(value), NONE, "published, not judged", NONE, source) for case, value, source in published]
+    head = ("Case", "Ratio", "95 % interval", "Verdict", "Engine", "Source")
+    table = DataTable(f"{words}.", head, tuple(rows)) if rows else None
     if not judged:
         empty = f"Not measured: {criterion.reason}. Demanded: {demanded or criterion.source}."
         return Figure(id_, f"{words}.", None, table, empty, (criterion.id,))

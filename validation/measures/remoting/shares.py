@@ -20,9 +20,9 @@ from validation.judging.values import STEPS, against, bound_of, impossible, most
 from validation.kinds.parsing import Parsed, ParseError, as_facts, expect, flag, json_object, number, short
 from validation.kinds.record import names
 from validation.measures.remoting.counts import subject_of
-from validation.measures.remoting.facts import Remoting
+from validation.measures.remoting.facts import Trained
 from validation.measures.remoting.remoting_shares_probe import HEADING, WHOLE
-from validation.measures.remoting.train import ALIKE, trained
+from validation.measures.remoting.train import load_of, of_load, same_keys, trained
 from validation.measures.remoting.train_judge import unjudged
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
@@ -54,7 +54,7 @@ class ShareTurn(Model):
         return sum(tenant.images_per_s for tenant in self.tenants)
 
 
-class SharesFacts(Remoting):
+class SharesFacts(Trained):
     """Parts of a GPU, and what their tenants did together. differing: those that computed something else than the first
     who had the whole GPU.
     """
@@ -101,8 +101,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     for turn, (whole, shares) in enumerate(turns, 1):
         for part, report in (*whole, *shares):
             what = f"tenants: turn {turn}, {part}"
-            trained(report, what)
-            if other := [key for key in (*ALIKE, "batch") if report[key] != first[key]]:
+            trained(report, what, load=load_of(params))
+            if other := [key for key in (*same_keys(params), "batch") if report[key] != first[key]]:
                 raise ParseError(f"{what}: {other[0]} is not that of the first tenant")
             if [d["uuid"] for d in report["devices"]] != [d["uuid"] for d in first["devices"]]:
                 raise ParseError(f"{what}: another GPU than that of the first tenant")
@@ -117,6 +117,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         {
             **{key: raw[key] for key in ("emulated", "engine", "engine_release", "server", "parts")},
             **{key: first[key] for key in ("batch", "inputs", "hidden", "steps")},
+            **of_load(first, params),
             "device": first["devices"][0]["name"],
             "turns": [_turn(number_, *both) for number_, both in enumerate(turns, 1)],
             "differing": differing,

@@ -11,14 +11,17 @@ from pydantic import Field, field_validator
 
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
-from validation.measures.remoting.facts import Remoting
-from validation.measures.remoting.remoting_train_probe import HEADING, PROGRAM, WAYS
+from validation.measures.remoting.facts import SAME_BITS, Trained
+from validation.measures.remoting.remoting_train_probe import HEADING, WAYS
 from validation.model import Sample, Scalar
 from validation.model.base import Model, Param
 from validation.model.facts import Count, Name, Positive, once
 from validation.probes import ProbeDoc
+from validation.probes.remoting_program import network_of, tool_of
 
 Way = Literal["native", "remote"]
+#: By how much a loss may differ where other kernels than the native ones normalise by batch. Ours.
+LOSS_WITHIN = 0.01
 
 
 class CallCosts(Model):
@@ -102,7 +105,7 @@ class MadeLink(Model):
         return "loopback" if self.bare else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
 
 
-class RemoteTrainFacts(Remoting):
+class RemoteTrainFacts(Trained):
     """The same training on the same GPU in both ways, with several batch sizes, in the order in which it ran. link:
     what stood between program and GPU where it was made for it; None: the fabric.
     """
@@ -138,6 +141,16 @@ class RemoteTrainFacts(Remoting):
         """Images/s of every step that counts, of all turns."""
         return [rate for run in self.of(way, batch) for rate in run.images_per_s]
 
+    @property
+    def same_bits(self) -> bool:
+        """Whether both ways must have the same bits, and not just losses within `LOSS_WITHIN`."""
+        return self.emulated or self.network in SAME_BITS
+
+    def _alike(self, here: float | None, there: float | None) -> bool:
+        if here is None or there is None or self.same_bits:
+            return here == there
+        return abs(here - there) <= LOSS_WITHIN * abs(here)
+
     def differing(self) -> list[OtherResult]:
         """The jobs that computed something else than the first native one of their batch size."""
         found = []
@@ -145,8 +158,8 @@ class RemoteTrainFacts(Remoting):
             first = self.of("native", batch)[0]
             for run in (run for run in self.runs if run.batch == batch):
                 pairs = zip_longest(first.losses, run.losses)
-                steps = [at for at, (here, there) in enumerate(pairs, 1) if here != there]
-                if steps or run.weights_sha256 != first.weights_sha256:
+                steps = [at for at, (here, there) in enumerate(pairs, 1) if not self._alike(here, there)]
+                if steps or (self.same_bits and run.weights_sha256 != first.weights_sha256):
                     found.append(OtherResult(run.turn, run.way, batch, steps[0] if steps else None))
         return found
 
@@ -163,6 +176,27 @@ RATE_WITHIN = 1e-6
 COUNTS = ("launches", "bytes_to_devices", "bytes_from_devices", "synchronisations")
 #: What every job of the measurement must have in common.
 ALIKE = ("code_sha256", "inputs", "hidden", "classes", "seed", "steps", "weights", "emulated")
+LOADED = ("network", "side", "thin")
+
+
+def load_of(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """What PyTorch trained by the plan; nothing where elastic-ai-train did."""
+    return tuple(map(str, params.get("load", ())))
+
+
+def same_keys(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """What all jobs of a measurement must have in common."""
+    return (*ALIKE, *LOADED) if load_of(params) else ALIKE
+
+
+def of_load(report: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Network and sizes of a report; ParseError where they are not those of the plan."""
+    load = load_of(params)
+    if not load:
+        return {}
+    if report["network"] != network_of(load):
+        raise ParseError(f"training: {short(report['network'])} instead of {network_of(load)}")
+    return {key: report[key] for key in LOADED}
 
 
 def metric_of(way: str, batch: object) -> str:
@@ -176,7 +210,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """
     raw, reports = doc["facts"], alike(doc, params)
     first = next(iter(reports.values()))
-    runs = [_run(report, *key) for key, report in reports.items()]
+    runs = [_run(report, *key, load_of(params)) for key, report in reports.items()]
     (device,) = first["devices"]
     facts = as_facts(
         RemoteTrainFacts,
@@ -188,6 +222,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             "device": device["name"],
             "uuid": device["uuid"],
             **{key: first[key] for key in ("inputs", "hidden", "classes", "steps")},
+            **of_load(first, params),
             "runs": runs,
             **({"link": _link(raw["link"], params)} if "rate_by" in params else {}),
         },
@@ -215,12 +250,17 @@ def alike(doc: ProbeDoc, params: Mapping[str, Scalar]) -> dict[tuple[int, str, i
     first = next(iter(reports.values()))
     for (turn, way, batch), report in reports.items():
         what = f"training: turn {turn}, {way}, batch {batch}"
-        if other := [key for key in ALIKE if report[key] != first[key]]:
+        if other := [key for key in same_keys(params) if report[key] != first[key]]:
             raise ParseError(f"{what}: {other[0]} is not that of the first job")
-        if report["devices"] != first["devices"]:
+        # what stands in for a GPU has a name of its own
+        if [one["uuid"] for one in report["devices"]] != [one["uuid"] for one in first["devices"]]:
+            raise ParseError(f"{what}: another GPU than that of the first job")
+        if not load_of(params) and report["devices"] != first["devices"]:
             raise ParseError(f"{what}: another GPU than that of the first job")
         if way == "native" and report["servers"]:
             raise ParseError(f"{what}: its GPU was reached through an engine")
+        if way == "remote" and load_of(params) and not report["servers"]:
+            raise ParseError(f"{what}: its GPU was not reached through an engine")
         if report["batch"] != batch:
             raise ParseError(f"{what}: {short(report['batch'])} images of a step")
     for key in ("steps", "inputs", "hidden"):
@@ -256,11 +296,13 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
     return found
 
 
-def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[float], list[float]]:
+def trained(
+    report: Mapping[str, Any], what: str, gpus: int = 1, load: tuple[str, ...] = ()
+) -> tuple[list[float], list[float]]:
     """Seconds and loss of each step of one program; ParseError where they are no whole training on so many GPUs."""
     there = {device["uuid"] for device in report["devices"]}
-    if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != gpus or len(there) != gpus:
-        raise ParseError(f"{what}: no training by {PROGRAM} on {number_of(gpus, 'GPU')}")
+    if report["tool"] != tool_of(load) or report["infer"] is not False or report["gpus"] != gpus or len(there) != gpus:
+        raise ParseError(f"{what}: no training by {tool_of(load)} on {number_of(gpus, 'GPU')}")
     if len(report["devices"]) != gpus:
         raise ParseError(f"{what}: {number_of(len(report['devices']), 'device')} for {number_of(gpus, 'GPU')}")
     steps, batch = int(count(report["steps"], f"{what}: steps")), number(report["batch"], f"{what}: batch")
@@ -276,9 +318,9 @@ def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[f
     return times, losses
 
 
-def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str, Any]:
+def _run(report: Mapping[str, Any], turn: int, way: str, batch: int, load: tuple[str, ...]) -> dict[str, Any]:
     what = f"training: turn {turn}, {way}, batch {batch}"
-    times, losses = trained(report, what)
+    times, losses = trained(report, what, load=load)
     return {
         "way": way,
         "turn": turn,

@@ -8,9 +8,11 @@ from statistics import median
 from markupsafe import Markup
 
 from validation.analysis.scaling import efficiency
+from validation.measures.remoting.facts import TITLES, Remoting, Trained
 from validation.measures.remoting.infer import InferFacts
 from validation.measures.remoting.move import MoveFacts
 from validation.measures.remoting.train import RemoteTrainFacts
+from validation.measures.remoting.train_judge import loaded
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
@@ -21,6 +23,8 @@ KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.batch", "rm.same")
 HEAD = (
     "Server",
+    "Network",
+    "Engine",
     "Batch",
     "Native, images/s",
     "Remote, images/s",
@@ -30,6 +34,16 @@ HEAD = (
     "Synchronisations a step",
     "Same losses and weights",
 )
+
+
+def network_words(facts: Trained) -> str:
+    """`ResNet-50`; `small` of elastic-ai-train."""
+    return TITLES.get(facts.network, facts.network) or "small"
+
+
+def engine_words(facts: Remoting) -> str:
+    """`torch 0.1.0`."""
+    return f"{facts.engine} {facts.engine_release}".strip() or NONE
 
 
 def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], list[tuple[float, float]]]:
@@ -45,11 +59,13 @@ def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], 
         rows.append(
             (
                 server,
+                network_words(facts),
+                engine_words(facts),
                 str(batch),
                 number(found.single),
                 number(found.rate),
                 f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})",
-                number(run.launches / facts.steps),
+                number(run.launches / facts.steps) if run.launches else NONE,
                 number((run.bytes_to_devices + run.bytes_from_devices) / facts.steps),
                 number(run.synchronisations / facts.steps),
                 f"no, {other} of {of} differ" if other else f"yes, {of} of {of}",
@@ -72,18 +88,21 @@ def training_figure(documents: RunDocuments) -> Figure:
     emulated = False
     for m in planned:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
+        planned_words = loaded(m)
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            rows.append((server, NONE, "not measured", documents.lost(m.id), *[NONE] * (len(HEAD) - 4)))
+            lost = (server, planned_words or NONE, NONE, NONE, "not measured", documents.lost(m.id))
+            rows.append((*lost, *[NONE] * (len(HEAD) - len(lost))))
             continue
         mine, points = _rows(server, facts)
         rows += mine
-        series.append(Series(f"{server}, from {m.nodes[0]}", tuple(points), line=len(points) > 1))
+        label = f"{network_words(facts)} ({server})" if facts.network else f"{server}, from {m.nodes[0]}"
+        series.append(Series(label, tuple(points), line=len(points) > 1))
         emulated |= facts.emulated
-        about[
-            f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values, on {facts.device}, "
-            f"engine {facts.engine} {facts.engine_release}"
-        ] = None
+        what = (
+            facts.title if facts.network else f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values"
+        )
+        about[f"{what}, on {facts.device}, engine {engine_words(facts)}"] = None
     if not series:
         return Figure("both-ways", caption, empty=f"Not measured: {documents.lost(planned[0].id)}.", criteria=CRITERIA)
     caption += f" {'; '.join(about)}." + (" GPUs are emulated: not a GPU's figures." if emulated else "")
@@ -106,7 +125,17 @@ def ratio_chart(name: str, title: str, series: Sequence[Series]) -> Markup:
     )
 
 
-ANSWERS = ("Server", "Batch", "Way", "Half within, us", "99 of 100 within, us", "Images/s", "Same answers")
+ANSWERS = (
+    "Server",
+    "Network",
+    "Engine",
+    "Batch",
+    "Way",
+    "Half within, us",
+    "99 of 100 within, us",
+    "Images/s",
+    "Same answers",
+)
 
 
 def answers_figure(documents: RunDocuments) -> Figure:
@@ -123,7 +152,8 @@ def answers_figure(documents: RunDocuments) -> Figure:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
         facts = result.facts_of(InferFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            rows.append((server, NONE, "not measured", documents.lost(m.id), *[NONE] * (len(ANSWERS) - 4)))
+            lost = (server, loaded(m) or NONE, NONE, NONE, "not measured", documents.lost(m.id))
+            rows.append((*lost, *[NONE] * (len(ANSWERS) - len(lost))))
             continue
         emulated |= facts.emulated
         for batch in facts.batches():
@@ -131,8 +161,10 @@ def answers_figure(documents: RunDocuments) -> Figure:
             for way in ("native", "remote"):
                 mine = [run for run in facts.runs if (run.way, run.batch) == (way, batch)]
                 each = [median(getattr(run, key) for run in mine) for key in ("p50_us", "p99_us", "images_per_s")]
-                rows.append((server, str(batch), way, *map(number, each), same))
-                spans.append(Span(f"{server}, batch {batch}, {way}", each[0], each[0], each[1]))
+                who = (server, network_words(facts), engine_words(facts))
+                rows.append((*who, str(batch), way, *map(number, each), same))
+                about = f"{network_words(facts)} ({server})" if facts.network else server
+                spans.append(Span(f"{about}, batch {batch}, {way}", each[0], each[0], each[1]))
     table = DataTable("Medians of the turns.", ANSWERS, tuple(rows))
     if not spans:
         return Figure("answers", caption, None, table, f"Not measured: {documents.lost(planned[0].id)}.", ("rm.infer",))

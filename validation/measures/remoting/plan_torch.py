@@ -1,0 +1,102 @@
+"""What PyTorch trains where remoting is measured by the engine torch: networks, sizes and batches of the documents on
+GPUs; on processors the same layers with few channels and small images, whose rates judge nothing.
+
+On a rehearsal's further servers one network is enough: what it proves there is that they compute the same.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from validation.model import Measurement, Node, Param
+from validation.plan.request import Request
+
+MAIN = "resnet50"
+#: Seconds that a process takes before its first step: PyTorch, a session, the network's weights.
+PROCESS_S = 5.0
+START_S = 10.0
+#: Not of these programs: a model of counted calls, of which PyTorch's are the engine's own.
+NOT_BY_TORCH = ("rm.model",)
+
+
+class Size(NamedTuple):
+    """Side of an image in pixels, by how much channels are divided, images of a step."""
+
+    side: int
+    thin: int
+    batches: tuple[str, ...]
+
+
+REAL = {
+    "alexnet": Size(224, 1, ("64", "128", "256", "512")),
+    "googlenet": Size(224, 1, ("32", "64", "128")),
+    "inception3": Size(299, 1, ("32", "64", "128")),
+    "resnet50": Size(224, 1, ("32", "64", "128")),
+    "vgg16": Size(224, 1, ("32", "64")),
+}
+VIRTUAL = {
+    "alexnet": Size(63, 8, ("4", "16")),
+    "inception3": Size(75, 8, ("2", "8")),
+    "resnet50": Size(32, 8, ("2", "8", "32")),
+    "vgg16": Size(32, 8, ("4", "16")),
+}
+#: Steps, after how many the loss is read, turns.
+TRAIN_REAL, TRAIN_VIRTUAL = (41, 10, 2), (13, 4, 2)
+INFER_REAL, INFER_VIRTUAL = (201, 1, 2), (31, 1, 2)
+ANSWERS_REAL, ANSWERS_VIRTUAL = ("1", "8", "64"), ("1", "8")
+
+
+def load_of(network: str, size: Size, every: int) -> tuple[str, ...]:
+    """The program's options."""
+    return ("--network", network, "--side", str(size.side), "--thin", str(size.thin), "--every", str(every))
+
+
+def sized(network: str, size: Size, every: int) -> dict[str, Param]:
+    """Parameters that say what is trained."""
+    return {
+        "load": load_of(network, size, every),
+        "inputs": 3 * size.side**2,
+        "hidden": max(1, 64 // size.thin),
+    }
+
+
+def one(
+    request: Request, kind: str, label: str, nodes: tuple[str, ...], params: dict[str, Param], estimated: float
+) -> Measurement:
+    """A measurement by PyTorch."""
+    return Measurement(
+        id=f"{kind}.{label}",
+        suite="remoting",
+        kind=kind,
+        nodes=nodes,
+        params=params,
+        criteria=tuple(c for c in request.serving(kind) if c not in NOT_BY_TORCH),
+        estimated_s=round(estimated, 1),
+        timeout_s=round(5 * estimated + 240, 1),
+    )
+
+
+def both_ways(request: Request, client: Node, server: Node, first: bool) -> list[Measurement]:
+    """Trainings and answers, natively and through the engine; first: the pool's first server."""
+    if not (client.torch_engine and server.torch_engine):
+        return []
+    virtual = client.virtual or server.virtual
+    sizes = VIRTUAL if virtual else REAL
+    steps, every, turns = TRAIN_VIRTUAL if virtual else TRAIN_REAL
+    networks = [name for name in sizes if first or not virtual or name == MAIN]
+    made = []
+    for name in networks:
+        size = sizes[name]
+        params: dict[str, Param] = {"server": server.name, "batches": size.batches, "turns": turns, "steps": steps}
+        params |= sized(name, size, every)
+        estimated = START_S + 2 * turns * (PROCESS_S + len(size.batches) * (1.0 if virtual else steps * 0.4))
+        label = f"{client.name}.{server.name}.{name}"
+        made.append(one(request, "remoting-train", label, (client.name, server.name), params, estimated))
+    steps, every, turns = INFER_VIRTUAL if virtual else INFER_REAL
+    batches = ANSWERS_VIRTUAL if virtual else ANSWERS_REAL
+    params = {"server": server.name, "batches": batches, "turns": turns, "steps": steps}
+    params |= sized(MAIN, sizes[MAIN], every)
+    estimated = START_S + 2 * turns * (PROCESS_S + len(batches) * 2.0)
+    label = f"{client.name}.{server.name}.{MAIN}"
+    made.append(one(request, "remoting-infer", label, (client.name, server.name), params, estimated))
+    return [m for m in made if m.criteria]
