@@ -37,6 +37,7 @@ from validation.measures.remoting.shares import SharesFacts
 from validation.measures.remoting.train import RemoteTrainFacts
 from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.measures.remoting.worlds import WorldsFacts
+from validation.probes import remoting_program
 from validation.probes.tool import Ran
 
 pytestmark = [
@@ -152,7 +153,7 @@ TRAIN = {"batches": ["4", "8"], "turns": 2, "steps": 4, "inputs": 7, "hidden": 5
 
 def trained(pool: Path, monkeypatch: pytest.MonkeyPatch, program: str = "") -> Any:
     """The probe's document; `program`: what is on the server in place of elastic-ai-train."""
-    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", program or str(pool / "bin/elastic-ai-train"))
+    monkeypatch.setattr(remoting_program, "ON_SERVER", program or str(pool / "bin/elastic-ai-train"))
     return remoting_train_probe.probe(remoting_train_probe.Asked(server="gpu1", **TRAIN, limit_s=120.0))
 
 
@@ -173,7 +174,7 @@ def test_a_training_both_ways_has_the_same_bits(pool: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
 def test_answers_both_ways_are_the_same(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
+    monkeypatch.setattr(remoting_program, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
     doc = remoting_infer_probe.probe(remoting_infer_probe.Asked(server="gpu1", **TRAIN, limit_s=120.0))
     assert doc["error"] is None
     samples, facts = parse("remoting-infer", doc, {**TRAIN, "server": "gpu1", "batches": ("4", "8")})
@@ -233,7 +234,7 @@ def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.M
 ])  # fmt: skip
 def test_a_training_in_layouts(pool: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, names: list[str]) -> None:
     monkeypatch.setenv("STAND_IN_NODES", nodes)
-    monkeypatch.setattr(remoting_train_probe, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
+    monkeypatch.setattr(remoting_program, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
     described = json.loads((pool / "gpus.json").read_text())["gpus"]
     for at in range(2, len(nodes.split())):
         described.append(

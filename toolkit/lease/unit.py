@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from toolkit.lease import LeaseError
+from toolkit.lease import LeaseError, quota
 from toolkit.lease.engines import load
 from toolkit.lease.instance_record import INSTANCE, TOKEN, Instance
 from toolkit.lease.processes import groups_of, lease_of, numbers, read
@@ -179,6 +179,19 @@ def start(instance: Instance, folder: Path) -> None:
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
         raise UnitFailed(f"{unit} did not start: {said[0] if said else 'no reason given'}")
+    hold_processors(instance)
+
+
+def hold_processors(instance: Instance) -> None:
+    """A part of what processors stand in for has its share of one. LeaseError where it cannot be held."""
+    share = None if instance.native else quota.share_of(instance.engine, instance.devices)
+    if share is None:
+        return
+    _systemctl("set-property", "--runtime", name_of(instance.job), *quota.properties(share))
+    try:
+        quota.hold(instance.job, share, partial(pids, instance.job))
+    except OSError as fault:
+        raise LeaseError(f"its share of a processor cannot be held: {fault.filename}: {fault.strerror}") from None
 
 
 def run_apart(name: str, command: Sequence[str]) -> None:
@@ -197,6 +210,7 @@ def stop(job: str) -> None:
     """Stop the unit, and forget that it failed."""
     _systemctl("stop", name_of(job))
     _systemctl("reset-failed", name_of(job))
+    quota.forget(job)
 
 
 def running() -> list[str]:

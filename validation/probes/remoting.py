@@ -47,8 +47,8 @@ def gpus_of(servers: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
-    """The same; Unmet where one has none or somebody uses one. That is waited for: what the measurement before has given
-    back is free a moment later."""
+    """The same; Unmet where one has none or somebody uses one, which is waited for: what the measurement before has
+    given back is free a moment later."""
     until = time.monotonic() + FREE_S
     while True:
         gpus = gpus_of(servers)

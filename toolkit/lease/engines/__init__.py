@@ -1,6 +1,8 @@
 """Remoting engines behind one small interface: how a server instance is started, and how a client finds it.
 
 An adapter is a module with the functions of `Engine`; nothing else of the toolkit knows an engine's names or options.
+An engine whose sessions compute on processors where devices are emulated, as one processor for each device, has
+HOLDS_PROCESSORS = True: the unit of a lease is held to its share.
 An engine whose server is closed by something beside it also has `refuse_open(server)` (see there).
 Where an engine's servers give out GPUs by themselves, a lease is not Slurm's: its adapter also has
 `run_elsewhere(program, gpus)`, the command line that runs the program by the engine's own client.

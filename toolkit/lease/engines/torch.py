@@ -41,6 +41,8 @@ MIB = 1 << 20
 #: Of a session on processors: an emulated GPU computes as one processor, so that results have the same bits on every
 #: part and server. Two threads on two busy processors wait for each other: 4.8 s for a step of 0.03 s (ResNet-50).
 THREADS = ("--threads", "1")
+#: And of a part its share of one, by the quota of its unit (toolkit/lease/quota.py).
+HOLDS_PROCESSORS = True
 #: Beside `current`, written by role remoting_server: which Python has the server's PyTorch.
 SERVER_FILE = "server.json"
 #: The role's own environment, where that file is not there.
@@ -57,7 +59,8 @@ def notes(start: EngineStart) -> list[str]:
     said = []
     if any(device.emulated for device in start.devices):
         said.append("its PyTorch computes on the server's processor: real results, no GPU's speed")
-    if any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
+        said.append("an emulated GPU computes as one processor, a part as its share of one")
+    elif any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
         said.append("the part holds for memory; computing is not limited")
     return said
 

@@ -82,6 +82,7 @@ def plan(request: Request) -> Part:
         ):
             part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
         part.rounds += [[m] for m in plan_torch.both_ways(request, client, server, number == 0)]
+        part.rounds += [[m] for m in plan_torch.shares(request, client, server, number == 0)]
         part.rounds.append([_neighbours(request, client, server)])
         cuts: dict[str, Param] = {"server": server.name, "wholes": tuple("+".join(whole) for whole in WHOLES)}
         estimated = 2 * START_S + 2.0 * sum(map(len, WHOLES))

@@ -45,6 +45,11 @@ TRAIN_REAL, TRAIN_VIRTUAL = (41, 10, 2), (13, 4, 2)
 INFER_REAL, INFER_VIRTUAL = (201, 1, 2), (31, 1, 2)
 ANSWERS_REAL, ANSWERS_VIRTUAL = ("1", "8", "64"), ("1", "8")
 
+#: Parts of one GPU, in words of `toolkit run -p`. On a rehearsal's further servers the first ones are enough.
+WHOLES = (3 * ("1/3",), 2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "1/4"))
+#: Tenants: the network's size, images of a step, steps, turns. A seventh of an emulated GPU has 36 MiB.
+SHARES_REAL, SHARES_VIRTUAL = (16, 201, 10, 3), (4, 61, 4, 1)
+
 
 def load_of(network: str, size: Size, every: int) -> tuple[str, ...]:
     """The program's options."""
@@ -99,4 +104,21 @@ def both_ways(request: Request, client: Node, server: Node, first: bool) -> list
     estimated = START_S + 2 * turns * (PROCESS_S + len(batches) * 2.0)
     label = f"{client.name}.{server.name}.{MAIN}"
     made.append(one(request, "remoting-infer", label, (client.name, server.name), params, estimated))
+    return [m for m in made if m.criteria]
+
+
+def shares(request: Request, client: Node, server: Node, first: bool) -> list[Measurement]:
+    """Tenants on parts of a GPU, together beside the whole."""
+    if not (client.torch_engine and server.torch_engine):
+        return []
+    virtual = client.virtual or server.virtual
+    batch, steps, every, turns = SHARES_VIRTUAL if virtual else SHARES_REAL
+    size = (VIRTUAL if virtual else REAL)[MAIN]
+    made = []
+    for whole in WHOLES if first or not virtual else WHOLES[:1]:
+        params: dict[str, Param] = {"server": server.name, "parts": whole, "turns": turns, "steps": steps}
+        params |= {"batch": batch, **sized(MAIN, size, every)}
+        label = f"{client.name}.{server.name}.{MAIN}.{'_'.join(whole).replace('/', '-')}"
+        estimated = START_S + turns * (1 + len(whole)) * PROCESS_S
+        made.append(one(request, "remoting-shares", label, (client.name, server.name), params, estimated))
     return [m for m in made if m.criteria]
