@@ -60,6 +60,7 @@ def main() -> int:
     until = time.monotonic() + given.seconds
     gbps, delay = map(float, given.link.split("/"))
     found: list[dict[str, Any]] = []
+    natives: dict[str, list[str]] = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         torch_engine.server(Path(folder), "--device", "cuda", **THREADS) as on,
@@ -81,7 +82,12 @@ def main() -> int:
                     losses[way] = told.pop("losses", [])
                     found.append({"round": number, "program": program, "way": way, **told})
                     print(number, program, way, json.dumps(told), flush=True)
-                for way in list(losses)[1:]:
+                if program in natives and "native" in losses:
+                    itself = sum(a == b for a, b in zip(natives[program], losses["native"], strict=False))
+                    print(f"   {program} natively twice: {itself} losses alike", flush=True)
+                    found.append({"program": program, "way": "natively twice", "alike": itself})
+                natives.setdefault(program, losses.get("native", []))
+                for way in [one for one in losses if one != "native"]:
                     one, other = losses.get("native", []), losses[way]
                     same = sum(a == b for a, b in zip(one, other, strict=False))
                     print(f"   {program} {way}: {same} of {len(one)} losses alike", flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.torch_engine import run, same_bits, server
+from tests.support.torch_engine import ended, go_on, line, run, same_bits, server, start
 
 if TYPE_CHECKING:
     from tests.support.torch_engine import Server
@@ -127,6 +127,40 @@ def test_what_is_ahead_has_a_bound(tmp_path: Path, torch_server: Server) -> None
     """Of 512 MiB the oldest half is dropped, at the server too; a dropped one is sent again."""
     counts = both(tmp_path, torch_server, MANY)
     assert (counts["sent_ahead"], counts["ahead_used"]) == (8, 1)
+
+
+KEPT = """
+import sys, torch
+for _ in range(3):
+    x = torch.randn(16, 1024, 1024).pin_memory()  # 64 MiB
+    y = x.cuda(non_blocking=True)
+    torch.cuda.synchronize()
+del y
+print("used", flush=True)
+sys.stdin.readline()
+torch.cuda.empty_cache()
+torch.cuda.synchronize()
+print("emptied", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_what_a_server_keeps_for_the_next_batch_is_given_back_when_asked(tmp_path: Path) -> None:
+    """`torch.cuda.empty_cache()` reaches the server."""
+
+    def resident_mib() -> int:
+        status = Path(f"/proc/{on.children()[0]}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) >> 10
+
+    with server(tmp_path) as on:
+        program = start(KEPT, "remote", on)
+        line(program, "used")
+        before = resident_mib()
+        go_on(program)
+        line(program, "emptied")
+        assert before - resident_mib() > 60
+        go_on(program)
+        assert ended(program).code == 0
 
 
 def test_a_worker_that_was_forked_sends_nothing(torch_server: Server) -> None:

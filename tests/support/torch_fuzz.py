@@ -122,6 +122,7 @@ def true() -> list[tuple[int, bytes]]:
         (wire.EVENT_WAIT, struct.pack("<II", 6, 1)),
         (wire.DROP, struct.pack("<BI", 2, 1)),
         (wire.DROP, struct.pack("<BI", 1, 1)),
+        (wire.DROP, struct.pack("<BI", 4, 0)),
         (wire.DROP, struct.pack("<BI", 0, 5)),
         (wire.FORGET, struct.pack("<I", 3)),
         (wire.FREE, struct.pack("<I", 12)),

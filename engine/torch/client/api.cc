@@ -145,6 +145,10 @@ int eat_memory(int number, int64_t out[8]) {
   });
 }
 
+int eat_empty_cache(void) {
+  return guarded([] { drop_unused_memory(); });
+}
+
 int eat_memory_reset_peak(int number) {
   return guarded([&] {
     Memory& memory = device_unconnected(number).memory;

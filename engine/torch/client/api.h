@@ -60,6 +60,7 @@ int eat_synchronize(int device);
  * total (the lease's part; 0 before the connection), requests refused for lack of memory. */
 int eat_memory(int device, int64_t out[8]);
 int eat_memory_reset_peak(int device);
+int eat_empty_cache(void);
 
 /* Random numbers: eat_rng_get gives CUDA's state (16 bytes: seed, offset); it writes at most *length bytes and sets *length.
  * These act on the device's default generator; torch.Generator objects go by torch itself. */

@@ -110,7 +110,7 @@ class RemoteAllocator final : public c10::DeviceAllocator {
     TORCH_CHECK(false, "memory of a leased GPU cannot be copied by its address; copy the tensor (copy_, clone)");
   }
   bool initialized() override { return is_connected(); }
-  void emptyCache(c10::MempoolId_t) override {}
+  void emptyCache(c10::MempoolId_t) override { drop_unused_memory(); }
   void recordStream(const c10::DataPtr&, c10::Stream) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex index) override {
     c10::CachingDeviceAllocator::DeviceStats stats;
@@ -191,6 +191,18 @@ class PinnedAllocator final : public c10::Allocator {
 };
 
 }  // namespace
+
+void drop_unused_memory() {
+  for (int number = 0; is_connected() && !in_fork() && number < device_count(); number++) {
+    Device& one = device(number);
+    Writer message;
+    size_t began = message.begin(ToServer::DROP);
+    message.put(Dropped::UNUSED_MEMORY);
+    message.put<uint32_t>(0);
+    message.end(began);
+    one.connection().send(one.there, message.bytes);
+  }
+}
 
 uint32_t next_storage(size_t count) { return next_number.fetch_add(static_cast<uint32_t>(count)); }
 

@@ -34,6 +34,8 @@ at::Tensor make_tensor(c10::Storage storage, at::ScalarType dtype, at::IntArrayR
 void resize_storage(c10::StorageImpl& storage, int64_t bytes);
 
 c10::Allocator* device_allocator();
+// Servers give back what they keep of freed memory: all of the lease, for one allocator has them all.
+void drop_unused_memory();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* data);
 extern void (*on_unpin)(const void* data);  // called before pinned memory is freed

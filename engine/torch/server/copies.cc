@@ -1,7 +1,9 @@
 // Memory: made, resized, and its bytes up and down.
 #include <ATen/Functions.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "../shared/again.h"
 #include "../shared/packed.h"
 #include "session.h"
 #include "uploads.h"
@@ -93,6 +95,16 @@ void Session::resize(Reader& body) {
   } catch (const std::exception&) {
     held->fault = fault_now(ALLOCATION);
     telling.keep(held->fault);
+  }
+}
+
+// What torch keeps of freed memory goes back, for other sessions of the lease to have.
+void Session::drop_unused_memory() {
+  if (!device_.is_cuda()) return drop_memory_again();
+  try {
+    c10::getDeviceAllocator(c10::kCUDA)->emptyCache();
+  } catch (const std::exception&) {
+    telling.keep(fault_now(ALLOCATION));
   }
 }
 

@@ -149,6 +149,7 @@ void Session::drop(Reader& body) {
     case Dropped::STATE: states_.erase(number); break;
     case Dropped::EVENT: events_.erase(number); break;
     case Dropped::STAGED: staging_.take(number); break;
+    case Dropped::UNUSED_MEMORY: drop_unused_memory(); break;  // whatever its number
     default: throw WireError("nothing of such a kind can be dropped");
   }
 }

@@ -72,6 +72,7 @@ class Session {
   void event_wait(Reader& body);
   void rng(ToServer kind, Reader& body);
   void drop(Reader& body);
+  void drop_unused_memory();
   void peer_copy(Reader& body);
   void synchronize();
   void use_device(uint8_t index);

@@ -64,6 +64,17 @@ void keep(Block block) {
 
 }  // namespace
 
+void drop_memory_again() {
+  std::deque<Block> gone;
+  {
+    std::unique_lock<std::mutex> lock(kept().mutex, std::try_to_lock);
+    if (!lock) return;
+    gone.swap(kept().blocks);
+    kept().bytes = 0;
+  }
+  for (Block one : gone) free(one.data);
+}
+
 std::shared_ptr<char[]> memory_again(size_t count) {
   if (count < LEAST) {
     auto* data = static_cast<char*>(malloc(count ? count : 1));

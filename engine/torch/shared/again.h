@@ -10,4 +10,7 @@ namespace eat {
 // Any thread; a child of fork has memory of its own.
 std::shared_ptr<char[]> memory_again(size_t count);
 
+// What is kept for the next one is given back to the machine.
+void drop_memory_again();
+
 }  // namespace eat

@@ -79,7 +79,7 @@ enum class ToServer : uint8_t {
   USE = 24,        // u32 number, u8 Form, storage, u64 offset, u64 bytes: what was staged becomes these bytes of the storage
 };
 
-enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2, STAGED = 3 };
+enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2, STAGED = 3, UNUSED_MEMORY = 4 };
 enum class Form : uint8_t { PLAIN = 0 };  // how the bytes of a storage stand in what was staged
 
 enum class ToClient : uint8_t {

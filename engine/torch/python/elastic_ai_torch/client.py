@@ -25,6 +25,7 @@ class Library(Protocol):
     def properties(self, device: int) -> dict[str, Any]: ...  # noqa: D102
     def synchronize(self, device: int) -> None: ...  # noqa: D102
     def memory(self, device: int) -> list[int]: ...  # noqa: D102
+    def empty_cache(self) -> None: ...  # noqa: D102
     def reset_peak(self, device: int) -> None: ...  # noqa: D102
     def keep_state(self, device: int) -> int: ...  # noqa: D102
     def use_state(self, device: int, state: int) -> None: ...  # noqa: D102

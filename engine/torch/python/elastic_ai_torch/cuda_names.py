@@ -97,7 +97,7 @@ def _memory_names(memory: Memory) -> dict[str, Callable[..., Any]]:
             refuse("caching_allocator_enable(False)", "the allocator is the server's")
 
     return {
-        "_cuda_emptyCache": lambda: None,  # the pool is the server's, and the lease's whole part
+        "_cuda_emptyCache": memory.empty_cache,
         "_cuda_memoryStats": memory.stats,
         "_cuda_resetPeakMemoryStats": memory.reset_peak,
         "_cuda_resetAccumulatedMemoryStats": memory.reset_accumulated,

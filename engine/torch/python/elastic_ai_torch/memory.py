@@ -20,6 +20,10 @@ class Memory:
         self._before: dict[int, tuple[int, int]] = {}  # allocations and frees at the last reset
         self._fraction: dict[int, float] = {}
 
+    def empty_cache(self) -> None:
+        """What servers keep of freed memory is given back, for other programs of the lease."""
+        self._client.library.empty_cache()
+
     def stats(self, device: int) -> dict[str, Any]:
         """What torch.cuda.memory_stats is made of. What only the server's allocator knows is 0."""
         allocated, peak, reserved, peak_reserved, allocations, frees, _, ooms = self._client.library.memory(

@@ -35,6 +35,7 @@ _EVERY = {
     "eat_properties": (ctypes.c_char_p, [ctypes.c_int]),
     "eat_synchronize": (ctypes.c_int, [ctypes.c_int]),
     "eat_memory": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_int64)]),
+    "eat_empty_cache": (ctypes.c_int, []),
     "eat_memory_reset_peak": (ctypes.c_int, [ctypes.c_int]),
     "eat_rng_keep": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_uint32)]),
     "eat_rng_use": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
@@ -143,6 +144,10 @@ class Native:
         numbers = (ctypes.c_int64 * 8)()
         self._check(self._lib.eat_memory(device, numbers))
         return list(numbers)
+
+    def empty_cache(self) -> None:
+        """Memory that servers keep though it was freed is given back; no wait."""
+        self._check(self._lib.eat_empty_cache())
 
     def reset_peak(self, device: int) -> None:
         """Peaks start again at what is held now."""
