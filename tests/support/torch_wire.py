@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
-MAGIC, VERSION = b"EAITRCH\n", 2
+MAGIC, VERSION = b"EAITRCH\n", 3
 (
     SIGNATURE, CALL, ASK, ALLOC, FREE, RESIZE, UP, DOWN, SYNC, FORGET, FLAGS, SEED, RNG_KEEP, RNG_USE, RNG_GET, RNG_SET,
     EVENT, EVENT_WAIT, DEVICE, COLLECTIVE, DROP, PEER_COPY, STAGE, USE,

@@ -393,6 +393,10 @@ def test_a_program_that_only_the_server_may_have_is_called_so(host: FakeHost) ->
         ("python3", "nosuch.py"),
         ("env", "A=1", "python3", "-u", "nosuch.py", "--steps", "3"),
         ("nice", "python3", "d/x.py"),
+        ("torchrun", "nosuch.py"),
+        ("env", "A=1", "torchrun", "--standalone", "--nproc-per-node", "2", "d/x.py", "--steps", "3"),
+        ("python3", "-u", "-m", "torch.distributed.run", "--nnodes=1", "nosuch.py"),
+        ("accelerate", "launch", "nosuch.py"),
     ],
 )
 def test_a_file_that_is_not_there_is_refused_before_anything_is_leased(words: tuple[str, ...]) -> None:
@@ -409,6 +413,8 @@ def test_what_may_be_there_is_not_refused() -> None:
     for words in (
         ("env", "-C", "folder", "python3", "only-there.py"),
         ("python3", "train.py"), ("python3", "/srv/on-the-server-alone.py"), ("python3", "-m", "mine"), ("python3",),
-        ("python3", "-c", "1"), ("nosuch",), ("sh", "-c", "python3 made-later.py"), ("python3", "folder"),
+        ("python3", "-c", "1"), ("nosuch",), ("torchrun", "train.py"), ("torchrun", "-m", "mine"), ("torchrun",),
+        ("python3", "-m", "torch.distributed.run", "train.py"), ("torchrun", "/srv/on-the-server-alone.py"),
+        ("sh", "-c", "python3 made-later.py"), ("python3", "folder"),
     ):  # fmt: skip
         placement.refuse_missing(RunRequest(words))

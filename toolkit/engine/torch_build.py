@@ -40,7 +40,7 @@ from validation.base.temporary import room
 from validation.rules.release import release as toolkit_release
 
 TORCH = SOURCES / "torch"
-PROTOCOL = "2"  # WIRE_VERSION in torch/shared/wire.h
+PROTOCOL = "3"  # WIRE_VERSION in torch/shared/wire.h
 LAUNCHER = "elastic-ai-torchserver"
 OPERATORS = "torch-operators.txt"
 MODULES = "elastic_ai_torchserver"

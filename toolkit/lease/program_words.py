@@ -225,6 +225,24 @@ def script_of(argv: Sequence[str]) -> Path | None:
     tokens, managed = unwrapped(argv)
     before = argv[: len(argv) - len(tokens)]
     elsewhere = any(re.match(r"-C|--chdir", word) for word in before)
-    if managed or elsewhere or not tokens or not _PYTHON.fullmatch(_bare(tokens[0])):
+    if managed or elsewhere or not tokens:
         return None
-    return _of_python("", tokens[1:]).file
+    name, words = _bare(tokens[0]), tokens[1:]
+    if name in LAUNCHERS:
+        return _script_of_launcher(words)
+    if not _PYTHON.fullmatch(name):
+        return None
+    for at, word in enumerate(words[:-1]):
+        if not word.startswith("-"):
+            break
+        if word == "-m" and words[at + 1] in LAUNCHING_MODULES:
+            return _script_of_launcher(words[at + 2 :])
+    return _of_python("", words).file
+
+
+def _script_of_launcher(words: Sequence[str]) -> Path | None:
+    """The first file of Python, unless a module or a file that is there may be the program."""
+    files = _files(words)
+    if "-m" in words or "--module" in words or _there(files):
+        return None
+    return files[0] if files else None

@@ -6,8 +6,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/SDPBackend.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/native/transformers/attention.h>
+#include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
@@ -45,6 +45,21 @@ Tensor same_on_cpu(const Tensor& tensor) {
   return made.set_requires_grad(tensor.requires_grad());
 }
 
+int64_t processor_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,
+                         bool grouped) {
+  Mask here = mask && mask->defined() ? Mask(same_on_cpu(*mask)) : std::nullopt;
+  return at::_fused_sdp_choice(same_on_cpu(query), same_on_cpu(key), same_on_cpu(value), here, dropout, causal, scale, grouped);
+}
+
+// Tensors that vmap holds have no memory of their own: others of their geometry, for the server to look at.
+Tensor with_memory(const Tensor& tensor) {
+  if (!tensor.defined() || tensor.has_storage()) return tensor;
+  OnDevice on(tensor.device().index());
+  Tensor made = at::detail::empty_strided_generic(tensor.sizes(), tensor.strides(), device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                  tensor.scalar_type());
+  return made.set_requires_grad(tensor.requires_grad());
+}
+
 // The server's choice for these tensors, asked once for each geometry and setting.
 int64_t server_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,
                       bool grouped) {
@@ -52,7 +67,9 @@ int64_t server_choice(const Tensor& query, const Tensor& key, const Tensor& valu
   static const OperatorInfo info(op, 0);
   static std::mutex mutex;
   static std::unordered_map<std::string, int64_t> choices;
-  std::vector<c10::IValue> stack{query, key, value, mask, dropout, causal, scale, grouped};
+  if (device(query.device().index()).processor) return processor_choice(query, key, value, mask, dropout, causal, scale, grouped);
+  Mask there = mask ? Mask(with_memory(*mask)) : std::nullopt;
+  std::vector<c10::IValue> stack{with_memory(query), with_memory(key), with_memory(value), there, dropout, causal, scale, grouped};
   BorrowedEncoder encoded;
   encoded->encode(info, stack.data());
   Flags flags = read_flags();
@@ -74,8 +91,7 @@ Tensor attention(const Tensor& query, const Tensor& key, const Tensor& value, co
   if (!is_remote(query) || !device(query.device().index()).processor) {
     return at::native::scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale, grouped);
   }
-  std::optional<Tensor> here = mask && mask->defined() ? std::optional<Tensor>(same_on_cpu(*mask)) : std::nullopt;
-  int64_t choice = at::_fused_sdp_choice(same_on_cpu(query), same_on_cpu(key), same_on_cpu(value), here, dropout, causal, scale, grouped);
+  int64_t choice = processor_choice(query, key, value, mask, dropout, causal, scale, grouped);
   Mask added = added_mask(mask, query.scalar_type());
   if (choice == static_cast<int64_t>(at::SDPBackend::flash_attention)) {
     return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, added, scale));

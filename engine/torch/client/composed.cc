@@ -1,7 +1,11 @@
 // See composed.h. torch's own function for all devices is called by its name, so its arithmetic is nowhere written again.
 #include "composed.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/bernoulli.h>
+#include <ATen/ops/dropout_native.h>
+#include <ATen/ops/empty.h>
 #include <torch/library.h>
 
 #include "memory.h"
@@ -31,9 +35,19 @@ Tensor rms_norm(const Tensor& input, c10::SymIntArrayRef shape, const std::optio
   return stack.at(0).toTensor();
 }
 
+// Under vmap and grad of torch.func, whose dropout is another one than torch's; outside them the server's fused one has a processor's
+// bits.
+Tensor dropout_of_func(const Tensor& input, double p, bool train) {
+  bool composed = is_remote(input) && device(input.device().index()).processor && train && p > 0 && p < 1 && input.sym_numel() != 0;
+  if (!composed) return at::native::dropout(input, p, train);
+  Tensor noise = at::bernoulli(at::empty({}, input.options()).expand_symint(input.sym_sizes()), 1 - p);
+  return input * noise.div_(1 - p);
+}
+
 }  // namespace
 
-void register_composed(torch::Library& autograd, torch::Library& plain) {
+void register_composed(torch::Library& of_func, torch::Library& autograd, torch::Library& plain) {
+  of_func.impl("dropout", &dropout_of_func);
   autograd.impl("rms_norm", &rms_norm);
   plain.impl("rms_norm", &rms_norm);
 }

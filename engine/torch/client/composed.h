@@ -8,6 +8,6 @@ class Library;
 
 namespace eat {
 
-void register_composed(torch::Library& autograd, torch::Library& plain);
+void register_composed(torch::Library& of_func, torch::Library& autograd, torch::Library& plain);
 
 }  // namespace eat

@@ -37,6 +37,11 @@ bool overlaps_itself(const at::Tensor& tensor) {
   return false;
 }
 
+void need_carried(size_t dimensions, const std::string& name) {
+  TORCH_CHECK_NOT_IMPLEMENTED(dimensions <= MOST_DIMENSIONS, "not on a leased GPU: ", name, " with a tensor of ", dimensions,
+                              " dimensions; up to ", MOST_DIMENSIONS, " are carried");
+}
+
 BorrowedEncoder::BorrowedEncoder() {
   if (borrowed == encoders.size()) encoders.push_back(std::make_unique<Encoder>());
   one_ = encoders[borrowed++].get();
@@ -81,6 +86,8 @@ void Encoder::tensor(const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && !tensor.is_quantized(), info_->name, ": tensors of layout ", tensor.layout(),
                               tensor.is_quantized() ? " (quantised)" : "",
                               " are not carried to a leased GPU; use dense tensors, or run on the server (toolkit run --where server)");
+  auto dimensions = static_cast<size_t>(tensor.dim());
+  need_carried(dimensions, info_->name);
   RemoteStorage& storage = remote_storage(tensor);
   on(*storage.device);
   if (argument_->changed) storage.known.clear();
@@ -88,7 +95,6 @@ void Encoder::tensor(const at::Tensor& tensor) {
   while (slot < slots.size() && slots[slot] != storage.number) slot++;
   if (slot == slots.size()) slots.push_back(storage.number);
   auto dtype = static_cast<uint8_t>(tensor.scalar_type());
-  auto dimensions = static_cast<size_t>(tensor.dim());
   uint8_t bits = (tensor.is_conj() ? CONJUGATE : 0) | (tensor.is_neg() ? NEGATIVE : 0);
   tag(Tag::TENSOR);
   put(dtype);
@@ -105,6 +111,8 @@ void Encoder::tensor(const at::Tensor& tensor) {
   // Kernels refuse some empty tensors where meta kernels do not, by which dimension is empty.
   kinds += static_cast<char>(tensor.numel() == 0);
   for (size_t i = 0; i < dimensions && tensor.numel() == 0; i++) kinds += static_cast<char>(tensor.size(static_cast<int64_t>(i)) == 0);
+  // A spread over too few elements is warned of.
+  for (size_t i = 0; i < dimensions && info_->is_spread; i++) kinds += static_cast<char>(tensor.size(static_cast<int64_t>(i)) <= 1);
   // Which arguments share memory, and a written one that overlaps itself: kernels check that, and meta kernels do not.
   kinds += static_cast<char>(slot);
   if (argument_->written) kinds += static_cast<char>(overlaps_itself(tensor));
@@ -127,9 +135,9 @@ void Encoder::scalar(const c10::IValue& value, bool later) {
     if (argument_->mode && std::abs(value.toInt()) < MOST_MODES) kinds += static_cast<char>(value.toInt());
   } else if (value.isComplexDouble()) {
     auto number = value.toComplexDouble();
-    tag(Tag::COMPLEX);
-    put(number.real());
-    put(number.imag());
+    bool in_payload = info_->doubles_later;
+    tag(in_payload ? Tag::COMPLEX_LATER : Tag::COMPLEX);
+    for (double part : {number.real(), number.imag()}) in_payload ? pay(part) : put(part);
   } else if (value.isSymInt()) {
     tag(Tag::INT);
     put<int64_t>(value.toSymInt().guard_int(__FILE__, __LINE__));

@@ -14,6 +14,9 @@ namespace eat {
 // Whether two of its elements are one: written to, its values are no one's promise, and most kernels refuse it.
 bool overlaps_itself(const at::Tensor& tensor);
 
+// NotImplementedError, at the line that asked, for a tensor of more dimensions than the wire carries.
+void need_carried(size_t dimensions, const std::string& name);
+
 class Encoder {
  public:
   // Reads the arguments; fails with the error that CUDA's wrapper gives for tensors on several devices.

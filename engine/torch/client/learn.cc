@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include <algorithm>
 #include <mutex>
 #include <unordered_map>
 
@@ -98,21 +99,13 @@ void tell(const OperatorInfo& info, Encoder& encoded, Results results) {
   device.connection().send(device.there, message.bytes);
 }
 
-// These fill an `out=` of the right count as it is, whatever its shape; their meta kernels do not know that.
-bool keeps_shape(const std::string& name) {
-  return name == "aten::arange" || name == "aten::range" || name == "aten::linspace" || name == "aten::logspace";
-}
-
-// `out=` tensors get the size that the meta kernel gave them; true when one changed.
-bool resize_outs(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
-  bool changed = false;
+// Each `out=` that is here, with what the meta kernel made of it.
+template <class Do>
+void each_out(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments, Do&& what) {
   for (size_t i = 0; i < info.arguments.size(); i++) {
     if (!info.arguments[i].out) continue;
     auto one = [&](const at::Tensor& tensor, const at::Tensor& meta) {
-      if (keeps_shape(info.name) && tensor.numel() == meta.numel()) return;
-      if (!is_remote(tensor) || !meta.defined() || tensor.sizes() == meta.sizes()) return;
-      set_geometry(tensor, meta.sizes(), meta.strides(), static_cast<int64_t>(meta.storage().nbytes()));
-      changed = true;
+      if (is_remote(tensor) && meta.defined()) what(tensor, meta);
     };
     if (arguments[i].isTensor()) one(arguments[i].toTensor(), predicted.written[i].toTensor());
     if (info.arguments[i].list == ListOf::TENSORS && arguments[i].isList()) {
@@ -120,21 +113,42 @@ bool resize_outs(const OperatorInfo& info, const Prediction& predicted, const IV
       for (size_t k = 0; k < tensors.size(); k++) one(tensors[k].toTensor(), predicted.written[i].toListRef()[k].toTensor());
     }
   }
-  if (!changed) return false;
-  for (const std::string& text : predicted.warnings) {
-    if (text.find("was resized") != std::string::npos) TORCH_WARN(text);
-  }
-  return true;
 }
 
-// An `out=` of another size that overlaps itself: some kernels refuse it before they would resize it, so the server has to see it as it is.
-bool overlapping_out(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
-  for (size_t i = 0; i < info.arguments.size(); i++) {
-    if (!info.arguments[i].out || !arguments[i].isTensor()) continue;
-    const at::Tensor &tensor = arguments[i].toTensor(), &meta = predicted.written[i].toTensor();
-    if (is_remote(tensor) && meta.defined() && tensor.sizes() != meta.sizes() && overlaps_itself(tensor)) return true;
-  }
-  return false;
+struct Outs {
+  bool change = false;  // one would get another size
+  bool full = false;    // and has elements: that is warned of, refused, or done otherwise than the meta kernel does it
+};
+
+Outs outs_of(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
+  Outs outs;
+  each_out(info, predicted, arguments, [&](const at::Tensor& tensor, const at::Tensor& meta) {
+    if (tensor.sizes() == meta.sizes()) return;
+    outs.change = true;
+    outs.full |= tensor.numel() > 0;
+  });
+  return outs;
+}
+
+void resize_outs(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
+  each_out(info, predicted, arguments, [](const at::Tensor& tensor, const at::Tensor& meta) {
+    if (tensor.sizes() != meta.sizes()) set_geometry(tensor, meta.sizes(), meta.strides(), static_cast<int64_t>(meta.storage().nbytes()));
+  });
+}
+
+// After the server resized them.
+bool outs_as_predicted(const OperatorInfo& info, const Prediction& predicted, const IValue* arguments) {
+  bool same = true;
+  each_out(info, predicted, arguments,
+           [&](const at::Tensor& tensor, const at::Tensor& meta) { same &= tensor.sizes() == meta.sizes() && tensor.strides() == meta.strides(); });
+  return same;
+}
+
+// Some operators warn each time: one that did is asked again, so that it warns at its line. What is not deterministic warns in each
+// step of a training, with the same words: that may come with a later answer.
+bool warned(const Ticket& ticket) {
+  return std::any_of(ticket.warnings.begin(), ticket.warnings.end(),
+                     [](const ToldWarning& one) { return one.text.find("deterministic") == std::string::npos; });
 }
 
 at::Tensor read_tensor(Reader& in, Device& device) {
@@ -288,10 +302,11 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
   }
   bool changed = read_written(in, info, stack->data() + base);
   for (const Belief& belief : told.outputs) told.bytes += belief.bytes;
+  bool pattern = !changed && !warned(*ticket);
   if (results) *results = std::move(told);
   stack->resize(base);
   for (IValue& one : returned) stack->push_back(std::move(one));
-  return !changed;
+  return pattern;
 }
 
 Learned learn(const c10::OperatorHandle& op, const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack) {
@@ -301,15 +316,24 @@ Learned learn(const c10::OperatorHandle& op, const OperatorInfo& info, Encoder& 
   Prediction predicted;
   if (trusted != NEVER) predicted = predict(op, info, arguments);
   if (trusted != NEVER && !predicted.known) counters.meta_failed++;
-  if (predicted.known && info.has_out && overlapping_out(info, predicted, arguments)) {
-    counters.learned++;
-    ask(info, encoded, stack, nullptr);
-    return Learned::ANSWERED;
-  }
-  if (predicted.known && info.has_out && resize_outs(info, predicted, arguments)) {
-    encoded.encode(info, arguments);
-    std::lock_guard<std::mutex> order(encoded.device->connection().order);
-    if (encoded.device->server->table.find(encoded.key)) return Learned::TOLD;
+  if (predicted.known && info.has_out) {
+    if (Outs outs = outs_of(info, predicted, arguments); outs.change) {
+      if (outs.full || trusted < TRUSTED) {
+        counters.learned++;
+        std::vector<IValue> before(arguments, arguments + info.arguments.size());
+        std::string kinds = encoded.kinds;
+        Results told;
+        bool pattern = ask(info, encoded, stack, &told);
+        if (pattern) tell(info, encoded, std::move(told));
+        if (!outs.full) trust().note(kinds, outs_as_predicted(info, predicted, before.data()));
+        return Learned::ANSWERED;
+      }
+      resize_outs(info, predicted, arguments);
+      encoded.encode(info, arguments);
+      trusted = trust().of(encoded.kinds);
+      std::lock_guard<std::mutex> order(encoded.device->connection().order);
+      if (encoded.device->server->table.find(encoded.key)) return Learned::TOLD;
+    }
   }
   if (predicted.known && trusted >= TRUSTED) {
     need_room(*encoded.device, predicted.results.bytes);

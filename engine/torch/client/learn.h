@@ -13,8 +13,8 @@ enum class Learned { TOLD, ANSWERED };
 // size is resized here). ANSWERED: the server was asked, and its results stand on the stack. Raises the operator's errors.
 Learned learn(const c10::OperatorHandle& op, const OperatorInfo& info, Encoder& encoded, std::vector<c10::IValue>* stack);
 
-// Asks the server and waits; results on the stack, and what they were in `results` unless nullptr. False when a written argument
-// got another size, so that the call is no pattern for the next one.
+// Asks the server and waits; results on the stack, and what they were in `results` unless nullptr. False when the call is no pattern
+// for the next one: a written argument got another size, or it warned.
 bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<c10::IValue>* stack, Results* results);
 
 // Appends FLAGS when a global setting of torch changed since the last call. server.connection.order is held.

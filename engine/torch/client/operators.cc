@@ -15,7 +15,7 @@ bool starts(const std::string& name, const char* with) { return name.rfind(with,
 
 // Sizes of the result depend on these floats.
 bool sizes_by_floats(const std::string& name) {
-  static const std::set<std::string> names{"aten::arange", "aten::range", "aten::linspace", "aten::logspace", "aten::fractional_max_pool2d"};
+  static const std::set<std::string> names{"aten::arange", "aten::range"};
   return names.count(name) > 0;
 }
 
@@ -53,6 +53,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
   static const std::set<std::string> putting{"aten::index_put_", "aten::index_put", "aten::_index_put_impl_", "aten::_unsafe_index_put"};
   is_index = indexing.count(name) > 0;
   is_put = putting.count(name) > 0;
+  is_spread = starts(name, "aten::std") || starts(name, "aten::var");
   takes_cpu = is_index || is_put || name.find("ctc_loss") != std::string::npos || name.find("pack_padded") != std::string::npos;
   doubles_later = !sizes_by_floats(name);
   ints_later = doubles_later && !starts(name, "aten::pow") && !starts(name, "aten::_foreach_pow") && !starts(name, "aten::float_power");

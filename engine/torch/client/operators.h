@@ -35,6 +35,7 @@ struct OperatorInfo {
   bool writes_only = true;    // all returns are written arguments
   bool has_out = false, has_written = false;
   bool is_index = false;      // aten::index and its kin: asks only with a mask; indices may lie on the CPU
+  bool is_spread = false;     // std, var: warns when there are too few elements
   bool is_put = false;        // index_put: its values are on the device, or one number
   bool takes_cpu = false;     // tensors on the CPU with dimensions are uploaded, as CUDA's kernel does
   bool doubles_later = true;  // floats stand in the payload, so that another value is no new signature

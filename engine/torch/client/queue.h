@@ -53,6 +53,7 @@ struct Ticket {
   uint64_t room = 0, got = 0;
   std::shared_ptr<void> keep;  // what owns that memory
   std::vector<ToldError> errors;
+  std::vector<ToldWarning> warnings;  // that came with it; also those of calls before it
   std::string body;
 };
 

@@ -150,6 +150,7 @@ void Connection::handle_answer(Reader& in) {
     warnings_.insert(warnings_.end(), warnings.begin(), warnings.end());
     news_ = true;
   }
+  ticket.warnings = std::move(warnings);
   if (ticket.background && !errors.empty()) {
     errors_.insert(errors_.end(), errors.begin(), errors.end());
     news_ = true;

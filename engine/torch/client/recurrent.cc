@@ -5,6 +5,7 @@
 #include "recurrent.h"
 
 #include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_init_dropout_state.h>
 #include <ATen/ops/_cudnn_rnn.h>
@@ -31,9 +32,16 @@ namespace {
 using at::Tensor;
 using Three = std::tuple<Tensor, Tensor, Tensor>;
 
+// torch's use_mkldnn, asked of the server's processor.
+bool takes_dtype(const Device& device, at::ScalarType dtype) {
+  return dtype == at::kFloat || (dtype == at::kBFloat16 && device.onednn_bf16) || (dtype == at::kHalf && device.onednn_fp16 && !at::GradMode::is_enabled());
+}
+
 bool by_layers(const Tensor& input, at::TensorList hidden) {
-  return is_remote(input) && device(input.device().index()).processor && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
-         input.scalar_type() == at::kFloat && input.numel() > 0 && hidden.size() == 2 && hidden[0].dim() == 3 && hidden[1].dim() == 3 &&
+  if (!is_remote(input)) return false;
+  const Device& device = eat::device(input.device().index());
+  return device.processor && at::globalContext().userEnabledMkldnn() && at::globalContext().hasMKLDNN() &&
+         takes_dtype(device, input.scalar_type()) && input.numel() > 0 && hidden.size() == 2 && hidden[0].dim() == 3 && hidden[1].dim() == 3 &&
          hidden[0].size(2) == hidden[1].size(2);
 }
 
@@ -65,6 +73,18 @@ Three lstm(const Tensor& given, at::TensorList hidden, at::TensorList weights, b
   }
   if (batch_first) input = input.transpose(0, 1);
   return {input, at::stack(hy, 0), at::stack(cy, 0)};
+}
+
+// Autocast on processors casts for this layer, and autocast on CUDA does not know it.
+std::tuple<Tensor, Tensor, Tensor, Tensor> layer_autocast(const Tensor& input, const Tensor& w0, const Tensor& w1, const Tensor& w2,
+                                                          const Tensor& w3, const Tensor& hx, const Tensor& cx, bool reverse,
+                                                          at::IntArrayRef batches, int64_t mode, int64_t hidden, int64_t layers, bool biases,
+                                                          bool both_ways, bool batch_first, bool train) {
+  c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCUDA);
+  auto dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  auto cast = [&](const Tensor& one) { return at::autocast::cached_cast(dtype, one, c10::DeviceType::CUDA); };
+  return at::mkldnn_rnn_layer(cast(input), cast(w0), cast(w1), cast(w2), cast(w3), cast(hx), cast(cx), reverse, batches, mode, hidden, layers,
+                              biases, both_ways, batch_first, train);
 }
 
 struct Dropping {
@@ -137,7 +157,7 @@ at::IntArrayRef batches_of(const Tensor& sizes) {
   return {sizes.const_data_ptr<int64_t>(), static_cast<size_t>(sizes.size(0))};
 }
 
-void register_recurrent(torch::Library& autograd, torch::Library& plain) {
+void register_recurrent(torch::Library& autocast, torch::Library& autograd, torch::Library& plain) {
   at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm_padded);
   at::native::lstm_packed_cudnn_stub.set_cuda_dispatch_ptr(&lstm_packed);
   at::native::gru_cudnn_stub.set_cuda_dispatch_ptr(&padded<Cell::GRU>);
@@ -146,6 +166,7 @@ void register_recurrent(torch::Library& autograd, torch::Library& plain) {
   at::native::rnn_tanh_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<Cell::TANH>);
   at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&padded<Cell::RELU>);
   at::native::rnn_relu_packed_cudnn_stub.set_cuda_dispatch_ptr(&packed<Cell::RELU>);
+  autocast.impl("mkldnn_rnn_layer", &layer_autocast);
   autograd.impl("lstm.input", &lstm);
   plain.impl("lstm.input", &lstm);
   register_cells(autograd);

@@ -21,6 +21,6 @@ std::optional<std::tuple<at::Tensor, at::Tensor, at::Tensor>> lstm_steps(const a
                                                                          bool biases, int64_t layers, double dropout, bool train,
                                                                          bool both_ways, bool batch_first);
 
-void register_recurrent(torch::Library& autograd, torch::Library& plain);
+void register_recurrent(torch::Library& autocast, torch::Library& autograd, torch::Library& plain);
 
 }  // namespace eat

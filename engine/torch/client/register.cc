@@ -17,6 +17,7 @@
 #include "copies.h"
 #include "guard.h"
 #include "hooks.h"
+#include "lists.h"
 #include "memory.h"
 #include "recurrent.h"
 #include "views.h"
@@ -35,7 +36,8 @@ const std::set<std::string>& own() {
   static const std::set<std::string> names{
       "empty.memory_format", "empty_strided", "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex", "resize_",
       "set_.source_Storage_storage_offset", "set_.source_Tensor", "set_.source_Storage", "set_", "is_set_to", "copy_", "_copy_from",
-      "_local_scalar_dense", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_efficientzerotensor", "_to_copy"};
+      "_local_scalar_dense", "_foreach_copy_", "_foreach_addcdiv.Tensor", "_foreach_addcdiv_.Tensor", "_foreach_addcmul.Tensor",
+      "_foreach_addcmul_.Tensor", "is_pinned", "_pin_memory", "record_stream", "_fused_sdp_choice", "_efficientzerotensor", "_to_copy"};
   return names;
 }
 
@@ -51,10 +53,12 @@ bool whole(const std::string& full) {
   return names.count(full) > 0 || full.rfind("_foreach_", 0) == 0;
 }
 
+const char* const SPARSE = "sparse tensors";
+
 // Tensors of a kind that is not carried are refused where they would be made.
 const char* refused_kind(const std::string& plain) {
   for (const char* begin : {"to_sparse", "_to_sparse", "_sparse_compressed_tensor", "sparse_compressed_tensor", "_sparse_csr_tensor", "sparse_csr_tensor"}) {
-    if (plain.rfind(begin, 0) == 0) return "sparse tensors";
+    if (plain.rfind(begin, 0) == 0) return SPARSE;
   }
   for (const char* begin : {"quantize_per_", "_empty_affine_quantized", "_empty_per_channel_affine_quantized"}) {
     if (plain.rfind(begin, 0) == 0) return "quantised tensors";
@@ -119,22 +123,22 @@ torch::Library& library(const char* of, DispatchKey key) {
   return *libraries().back();
 }
 
-// In a wheel with CUDA each kernel of ours takes the place of one, which torch would warn of.
+// In a wheel with CUDA each kernel of ours takes the place of one, as one of torch.func's does everywhere, which torch would warn of.
 class Silent final : public c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
 void register_operators() {
-  Silent silent;
-  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
   torch::Library& aten = library("aten", DispatchKey::CUDA);
   register_views(aten);
+  register_lists(aten);
   aten.impl("copy_", &copy_);
   aten.impl("_copy_from", &copy_from);
   aten.impl("_local_scalar_dense", &item);
   aten.impl("is_pinned", &is_pinned_tensor);
   aten.impl("record_stream", &record_stream);
   aten.impl("_efficientzerotensor", &efficientzerotensor);
+  torch::Library &sparse_rows = library("aten", DispatchKey::SparseCsrCUDA), &sparse_points = library("aten", DispatchKey::SparseCUDA);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
@@ -149,6 +153,10 @@ void register_operators() {
     bool of_torch = is_view(op->schema()) && !op->hasKernelForDispatchKey(DispatchKey::CUDA);  // a wheel with CUDA has some of its own
     if (const char* kind = refused_kind(plain); kind && !of_torch) {  // also where torch would take it apart
       aten.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
+      // torch's own functions for all devices make some of them (a copy of one on the processor, say), and stand before a fallback.
+      for (torch::Library* sparse : {&sparse_rows, &sparse_points}) {
+        if (kind == SPARSE) sparse->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusal>(kind)));
+      }
       continue;
     }
     if (is_view(op->schema()) || (!kernel && !whole(full))) continue;
@@ -164,14 +172,17 @@ void register_all() {
   static bool done = false;
   if (done) return;
   done = true;
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
   register_guard();
   register_hooks();
   register_allocator();
   register_operators();
   library("aten", DispatchKey::CPU).impl("_pin_memory", &pin_memory);
   register_attention(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
-  register_recurrent(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
-  register_composed(library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_recurrent(library("aten", DispatchKey::AutocastCUDA), library("aten", DispatchKey::AutogradCUDA), library("aten", DispatchKey::CUDA));
+  register_composed(library("aten", DispatchKey::FuncTorchDynamicLayerFrontMode), library("aten", DispatchKey::AutogradCUDA),
+                    library("aten", DispatchKey::CUDA));
 }
 
 int registered() { return count; }

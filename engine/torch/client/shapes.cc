@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "encode.h"
 #include "memory.h"
 #include "python.h"
 #include "rules.h"
@@ -16,14 +17,9 @@ namespace {
 
 using c10::IValue;
 
-// Keeps what the meta kernel warns; the server's kernel warns as well, and that counts.
-class Collector final : public c10::WarningHandler {
- public:
-  explicit Collector(std::vector<std::string>& to) : to_(to) {}
-  void process(const c10::Warning& warning) override { to_.push_back(warning.msg()); }
-
- private:
-  std::vector<std::string>& to_;
+// The server's kernel warns as well, in torch's own words.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning&) override {}
 };
 
 at::Tensor meta(const at::Tensor& tensor) {
@@ -34,6 +30,19 @@ at::Tensor meta(const at::Tensor& tensor) {
   made.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) made._set_conj(true);
   if (tensor.is_neg()) made._set_neg(true);
+  return made;
+}
+
+// An `out=` that may be resized without a word: meta kernels in Python warn where no handler of ours hears it.
+at::Tensor meta_out(const at::Tensor& tensor) {
+  if (!is_remote(tensor) || !tensor.numel()) return meta(tensor);
+  return at::detail::empty_meta({0}, tensor.scalar_type());
+}
+
+IValue to_meta_out(const IValue& value) {
+  if (value.isTensor()) return meta_out(value.toTensor());
+  c10::List<at::Tensor> made;
+  for (const IValue& one : value.toListRef()) made.push_back(meta_out(one.toTensor()));
   return made;
 }
 
@@ -88,11 +97,14 @@ Prediction predict(const c10::OperatorHandle& op, const OperatorInfo& info, cons
     return made;
   }
   std::vector<IValue> stack;
-  for (size_t i = 0; i < info.arguments.size(); i++) stack.push_back(to_meta(arguments[i], info.arguments[i].list));
+  for (size_t i = 0; i < info.arguments.size(); i++) {
+    bool out = info.arguments[i].out && (arguments[i].isTensor() || info.arguments[i].list == ListOf::TENSORS);
+    stack.push_back(out ? to_meta_out(arguments[i]) : to_meta(arguments[i], info.arguments[i].list));
+  }
   made.written = stack;
-  Collector collector(made.warnings);
+  Silent silent;
   try {
-    c10::WarningUtils::WarningHandlerGuard warnings(&collector);
+    c10::WarningUtils::WarningHandlerGuard warnings(&silent);
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
     op.callBoxed(&stack);
@@ -116,7 +128,10 @@ Prediction predict(const c10::OperatorHandle& op, const OperatorInfo& info, cons
     }
     made.results.counts.push_back(static_cast<int>(made.results.outputs.size() - before));
   }
-  for (const Belief& belief : made.results.outputs) made.results.bytes += belief.bytes;
+  for (const Belief& belief : made.results.outputs) {
+    need_carried(belief.sizes.size(), info.name);
+    made.results.bytes += belief.bytes;
+  }
   made.known = true;
   return made;
 }

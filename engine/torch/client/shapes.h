@@ -15,7 +15,6 @@ struct Prediction {
   bool known = false;                 // the meta kernel ran
   Results results;
   std::vector<c10::IValue> written;   // the arguments after it: tensors whose sizes an `out=` may have got
-  std::vector<std::string> warnings;  // that it gave
 };
 
 // Runs the meta kernel; never throws for an error of it.

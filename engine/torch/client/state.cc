@@ -56,6 +56,8 @@ void read_properties(Server& server) {
     const Json& one = devices.list[device->there];
     device->total_bytes = static_cast<int64_t>(one["total_memory_bytes"].number);
     device->processor = one["processor"].truth;
+    device->onednn_bf16 = one["onednn_bf16"].truth;
+    device->onednn_fp16 = one["onednn_fp16"].truth;
     device->cudnn_version = static_cast<int64_t>(one["cudnn"].number);
     std::string members = one.raw.substr(0, one.raw.rfind('}'));
     bool empty = one.object.empty();

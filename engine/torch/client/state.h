@@ -33,6 +33,7 @@ struct Device {
   Memory memory;
   std::atomic<int64_t> total_bytes{0};  // the lease's part; 0 until connected
   bool processor = false;               // a lab: the server computes on processors
+  bool onednn_bf16 = false, onednn_fp16 = false;  // whether that processor's oneDNN takes these
   int64_t cudnn_version = 0;            // as 91002; 0: the server has none
   std::string properties;               // JSON
   uint64_t seed = 0;                    // of the default generator, until connected

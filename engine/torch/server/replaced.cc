@@ -124,6 +124,28 @@ void depthwise(Stack& stack) {
                               dilation.toIntVector(), false, none, tensor.size(1)));
 }
 
+// Of whole numbers: a GPU divides them as C++ does, and processors refuse that.
+void whole_addcdiv_(const Tensor& self, const Tensor& one, const Tensor& two, const at::Scalar& value) {
+  if (!c10::isIntegralType(self.scalar_type(), true)) self.addcdiv_(one, two, value);
+  else self.add_(at::div(one, two, "trunc").mul_(value.toLong()));
+}
+
+template <bool LIST>
+void foreach_addcdiv_(Stack& stack) {
+  auto [self, one, two, values] = take<4>(stack);
+  auto to = self.toTensorVector(), a = one.toTensorVector(), b = two.toTensorVector();
+  bool whole = std::any_of(to.begin(), to.end(), [](const Tensor& t) { return c10::isIntegralType(t.scalar_type(), true); });
+  std::vector<at::Scalar> numbers;
+  if constexpr (LIST) for (const IValue& v : values.toListRef()) numbers.push_back(v.toScalar());
+  else numbers.assign(to.size(), values.toScalar());
+  if (!whole || a.size() != to.size() || b.size() != to.size() || numbers.size() != to.size()) {
+    if constexpr (LIST) at::_foreach_addcdiv_(to, a, b, numbers);
+    else at::_foreach_addcdiv_(to, a, b, values.toScalar());
+    return;
+  }
+  for (size_t i = 0; i < to.size(); i++) whole_addcdiv_(to[i], a[i], b[i], numbers[i]);
+}
+
 const std::unordered_map<std::string, Replacement> TABLE = {
     {"aten::mm.dtype", mm_dtype},
     {"aten::bmm.dtype", bmm_dtype},
@@ -137,6 +159,8 @@ const std::unordered_map<std::string, Replacement> TABLE = {
     {"aten::_scaled_dot_product_flash_attention_backward", flash_attention_backward},
     {"aten::_scaled_dot_product_efficient_attention", efficient_attention},
     {"aten::_scaled_dot_product_efficient_attention_backward", efficient_attention_backward},
+    {"aten::_foreach_addcdiv_.Scalar", foreach_addcdiv_<false>},
+    {"aten::_foreach_addcdiv_.ScalarList", foreach_addcdiv_<true>},
     {"aten::_fused_dropout", fused_dropout},
     {"aten::_masked_scale", masked_scale},
     {"aten::_conv_depthwise2d", depthwise},

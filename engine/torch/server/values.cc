@@ -49,6 +49,7 @@ Value get_value(Reader& from, Session& session, size_t& room, bool inside) {
     case Tag::NONE:
     case Tag::INT_LATER:
     case Tag::DOUBLE_LATER:
+    case Tag::COMPLEX_LATER:
     case Tag::GENERATOR: break;
     case Tag::UNDEFINED: value.fixed = IValue(Tensor()); break;
     case Tag::TENSOR:
@@ -98,7 +99,7 @@ Value get_value(Reader& from, Session& session, size_t& room, bool inside) {
 bool is_tensor(Tag tag) { return tag == Tag::TENSOR || tag == Tag::UNDEFINED || tag == Tag::CPU_SCALAR; }
 bool is_int(Tag tag) { return tag == Tag::INT || tag == Tag::INT_LATER; }
 bool is_double(Tag tag) { return tag == Tag::DOUBLE || tag == Tag::DOUBLE_LATER; }
-bool is_scalar(Tag tag) { return is_int(tag) || is_double(tag) || tag == Tag::BOOL || tag == Tag::COMPLEX; }
+bool is_scalar(Tag tag) { return is_int(tag) || is_double(tag) || tag == Tag::BOOL || tag == Tag::COMPLEX || tag == Tag::COMPLEX_LATER; }
 
 template <class Is>
 bool all(const Value& value, Is is) {
@@ -193,6 +194,7 @@ Geometry get_geometry(Reader& from) {
 }
 
 void put_geometry(Writer& to, const Tensor& tensor) {
+  if (static_cast<size_t>(tensor.dim()) > MOST_DIMENSIONS) wrong("its result has more dimensions than are carried");
   to.put<uint8_t>(static_cast<uint8_t>(tensor.scalar_type()));
   to.put<uint8_t>(static_cast<uint8_t>(tensor.dim()));
   to.put(tensor.sizes().data(), tensor.sizes().size() * sizeof(int64_t));
@@ -251,6 +253,10 @@ IValue make_argument(const Value& value, const Slots& slots, Reader& payload, Se
     case Tag::CPU_SCALAR: return IValue(cpu_scalar(value, payload));
     case Tag::INT_LATER: return IValue(payload.get<int64_t>());
     case Tag::DOUBLE_LATER: return IValue(payload.get<double>());
+    case Tag::COMPLEX_LATER: {
+      auto real = payload.get<double>();
+      return IValue(c10::complex<double>(real, payload.get<double>()));
+    }
     case Tag::GENERATOR: return IValue();
     case Tag::OTHER_GENERATOR: return IValue(session.generator(value.number));
     case Tag::TENSORS: {

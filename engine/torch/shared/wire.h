@@ -1,4 +1,4 @@
-// What the client and the server of engine torch say to each other: wire version 2. Little-endian, one TCP connection
+// What the client and the server of engine torch say to each other: wire version 3. Little-endian, one TCP connection
 // per server. No header of torch here, so that both halves can be tested without it.
 //
 // The client begins with a Hello of fixed size. The answer is STARTING, then WELCOME, or REFUSED. From then on each
@@ -19,7 +19,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is lit
 
 namespace eat {
 
-constexpr uint32_t WIRE_VERSION = 2;
+constexpr uint32_t WIRE_VERSION = 3;
 constexpr char WIRE_MAGIC[9] = "EAITRCH\n";  // 8 bytes go by the wire
 constexpr size_t TOKEN_BYTES = 256;
 
@@ -42,7 +42,7 @@ constexpr size_t VALUE_BYTES = 256;                 // a value of a signature, a
 constexpr size_t MOST_SIGNATURE_BYTES = size_t(256) << 20;  // of all signatures that are not forgotten, counted so
 constexpr size_t MOST_VALUES = 65535;               // of one operator's arguments, lists counted by their elements
 constexpr size_t MOST_SLOTS = 65535;                // storages of one call, and new outputs of one call
-constexpr size_t MOST_DIMENSIONS = 64;
+constexpr size_t MOST_DIMENSIONS = UINT8_MAX;     // of a tensor; torch itself has no such bound, most of its kernels 64
 constexpr size_t MOST_STORAGES = size_t(1) << 20;
 constexpr size_t MOST_STATES = 65536;               // kept states of generators, events, generators: of each
 constexpr size_t MOST_TEXT = 4096;                  // of an error's or a warning's text, a name, a string argument
@@ -121,6 +121,7 @@ enum class Tag : char {
   DOUBLE = 'd',        // f64
   DOUBLE_LATER = 'D',  // f64 in the payload
   COMPLEX = 'z',       // f64, f64
+  COMPLEX_LATER = 'Z', // f64, f64 in the payload
   STRING = 's',        // str
   DEVICE = 'v',        // i8 type (c10::DeviceType), i8 index of WELCOME's list (-1: the current one)
   GENERATOR = 'G',     // the device's own

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from elastic_ai_torchserver import fail
 
-MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 2, 256
+MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 3, 256
 HELLO = struct.Struct(f"<8sII64s64s{TOKEN_BYTES}s")
 TOKEN_S = 5.0  # in which a connection shows the token
 MOST_WAITING = 16

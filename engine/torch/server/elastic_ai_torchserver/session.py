@@ -126,6 +126,14 @@ def hold_memory(torch: Any, memory: DeviceMemory) -> None:
         raise RuntimeError(f"this PyTorch takes memory past {LIBRARY}, so that it would not be overwritten")
 
 
+def onednn(torch: Any) -> dict[str, object]:
+    """Which short floats oneDNN takes on this processor: recurrent networks are computed by it where it does."""
+    if not torch.backends.mkldnn.is_available():
+        return {}
+    asked = torch.ops.mkldnn
+    return {"onednn_bf16": asked._is_mkldnn_bf16_supported(), "onednn_fp16": asked._is_mkldnn_fp16_supported()}
+
+
 def describe(torch: Any, given: argparse.Namespace) -> list[dict[str, object]]:
     """The devices, as WELCOME tells them."""
     common = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
@@ -136,10 +144,11 @@ def describe(torch: Any, given: argparse.Namespace) -> list[dict[str, object]]:
         what = "operators do nothing" if os.environ.get(DO_NOTHING) else "processors"
         memory = given.memory_limit or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         state = torch.get_rng_state().numel()
+        takes = onednn(torch)
         return [
             {"name": f"Emulated GPU ({what})", "capability": [8, 0], "total_memory_bytes": memory,
              "multi_processor_count": os.cpu_count() or 1, "uuid": f"00000000-0000-0000-0000-{index:012x}",
-             "rng_state_bytes": state, "emulated": True, "processor": True, **common}
+             "rng_state_bytes": state, "emulated": True, "processor": True, **takes, **common}
             for index in range(given.devices)
         ]  # fmt: skip
     devices = []
