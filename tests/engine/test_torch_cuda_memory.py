@@ -97,6 +97,26 @@ said([error, user.wait()])
     assert kit.not_old(1) == MIB, "the device that was current"
 
 
+def test_an_address_that_comes_again_while_it_is_freed_is_overwritten_and_counted(kit: Kit) -> None:
+    """Another thread is given it before the first one has returned."""
+    program = """
+mine = account(4 * MIB)
+def session():
+    took, again = user.malloc(MIB)[1], []
+    @ctypes.CFUNCTYPE(None)
+    def other():
+        again.append(user.malloc(MIB))
+        user.write(again[0][1], 0x11, MIB)
+    library.user_after_free(other)
+    freed = user.free(took)
+    used = mine.used(0)
+    return [freed, again[0][1] == took, again[0][2], used, user.free(took), mine.used(0)]
+said(child(session, mine))
+"""
+    assert kit.run(program) == [0, True, 0, MIB, 0, 0]
+    assert kit.not_old() == 0
+
+
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "bare"])
 def test_a_session_overwrites_what_it_still_has_at_its_end(kit: Kit, guarded: bool) -> None:
     """On all devices, and pinned memory."""

@@ -6,6 +6,7 @@
 
 int cudaMalloc(void **, size_t);
 int cudaFree(void *);
+void cudaFakeAfterFree(void (*run)(void));
 int cudaMemGetInfo(size_t *, size_t *);
 int cudaSetDevice(int);
 int cudaHostAlloc(void **, size_t, unsigned);
@@ -23,6 +24,7 @@ int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, unsigned l
 
 int user_malloc(void **where, size_t bytes) { return cudaMalloc(where, bytes); }
 int user_free(void *data) { return cudaFree(data); }
+void user_after_free(void (*run)(void)) { cudaFakeAfterFree(run); }
 int user_info(size_t *left, size_t *total) { return cudaMemGetInfo(left, total); }
 int user_device(int to) { return cudaSetDevice(to); }
 int user_host(void **where, size_t bytes, int plain) {
