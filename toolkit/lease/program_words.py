@@ -227,22 +227,22 @@ def script_of(argv: Sequence[str]) -> Path | None:
     elsewhere = any(re.match(r"-C|--chdir", word) for word in before)
     if managed or elsewhere or not tokens:
         return None
-    name, words = _bare(tokens[0]), tokens[1:]
+    name, rest = _bare(tokens[0]), tokens[1:]
     if name in LAUNCHERS:
-        return _script_of_launcher(words)
+        return _script_of_launcher(rest)
     if not _PYTHON.fullmatch(name):
         return None
-    for at, word in enumerate(words[:-1]):
+    for at, word in enumerate(rest[:-1]):
         if not word.startswith("-"):
             break
-        if word == "-m" and words[at + 1] in LAUNCHING_MODULES:
-            return _script_of_launcher(words[at + 2 :])
-    return _of_python("", words).file
+        if word == "-m" and rest[at + 1] in LAUNCHING_MODULES:
+            return _script_of_launcher(rest[at + 2 :])
+    return _of_python("", rest).file
 
 
-def _script_of_launcher(words: Sequence[str]) -> Path | None:
+def _script_of_launcher(tokens: Sequence[str]) -> Path | None:
     """The first file of Python, unless a module or a file that is there may be the program."""
-    files = _files(words)
-    if "-m" in words or "--module" in words or _there(files):
+    files = _files(tokens)
+    if "-m" in tokens or "--module" in tokens or _there(files):
         return None
     return files[0] if files else None
