@@ -1,0 +1,95 @@
+"""Building the engine `tensorflow`: an adapter to TensorFlow's own distributed runtime, so Python, and one small library
+that turns TensorFlow's sockets inward. Nothing of TensorFlow is needed here.
+
+Artefact (a folder, or tar.gz of it):
+    engine.json                     {"engine": "tensorflow", "release": R, "protocol": "1", "glibc": "2.34",
+                                     "machine": ..., "transports": ["tcp"], "tensorflow": ["2.21"]}
+    bin/elastic-ai-tfserver         the server, a Python program
+    lib/elastic_ai_tfserver/        its modules
+    lib/libelastic_ai_inward.so     what is preloaded into TensorFlow's processes, on both sides
+    python/                         the client (PYTHONPATH of the program)
+    client/                         what shows the lease's GPUs without TensorFlow: NVML and nvidia-smi
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from toolkit.engine.build import (
+    FLAGS,
+    SOURCES,
+    Artefact,
+    EngineInfo,
+    compile_library,
+    compile_shown,
+    needed_glibc,
+    write_archive,
+)
+from toolkit.errors import BuildError
+from validation.base.temporary import room
+from validation.rules.release import release as toolkit_release
+
+TENSORFLOW = SOURCES / "tensorflow"
+PROTOCOL = "1"  # WIRE in tensorflow/server/elastic_ai_tfserver and in the client's lease.py
+#: Minor releases whose names the client knows (KNOWN in tensorflow/python/elastic_ai_tensorflow/attach.py).
+RELEASES = ("2.21",)
+LAUNCHER, MODULES, INWARD = "elastic-ai-tfserver", "elastic_ai_tfserver", "libelastic_ai_inward.so"
+
+
+@dataclass(frozen=True)
+class TensorflowInfo(EngineInfo):
+    """engine.json; with the releases of TensorFlow that it is for."""
+
+    tensorflow: tuple[str, ...] = ()
+
+
+def _files() -> dict[str, tuple[Path, int]]:
+    """Where each file of Python goes, whence it comes, and its mode."""
+    found = {f"bin/{LAUNCHER}": (TENSORFLOW / "server" / LAUNCHER, 0o755)}
+    for source, target in ((TENSORFLOW / "server" / MODULES, f"lib/{MODULES}"), (TENSORFLOW / "python", "python")):
+        for path in sorted(source.rglob("*.py")):
+            found[f"{target}/{path.relative_to(source).as_posix()}"] = (path, 0o644)
+    return found
+
+
+def default_release() -> str:
+    """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
+    digest = hashlib.sha256(repr(FLAGS).encode())
+    for folder in (TENSORFLOW, SOURCES / "nvml"):
+        for path in sorted(folder.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{toolkit_release()}-{digest.hexdigest()[:8]}"
+
+
+def build_folder(folder: Path, release: str | None = None) -> TensorflowInfo:
+    """The engine in `folder`. Raises BuildError."""
+    chosen = release or default_release()
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", chosen):
+        raise BuildError(f"release '{chosen}': use up to 63 letters, digits and .+~-, a letter or digit first")
+    for name, (source, mode) in _files().items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(source.read_bytes())
+        target.chmod(mode)
+    inward = folder / "lib" / INWARD
+    compile_library(inward, (TENSORFLOW / "preload" / "inward.c",), ("-ldl",))
+    glibc = needed_glibc([inward, *compile_shown(folder)])
+    info = TensorflowInfo("tensorflow", chosen, PROTOCOL, glibc, platform.machine(), ("tcp",), RELEASES)
+    (folder / "engine.json").write_text(json.dumps(asdict(info), indent=2) + "\n")
+    return info
+
+
+def build_archive(output: Path, release: str | None = None) -> Artefact:
+    """The same as an archive; the same sources and compiler give the same bytes. Raises BuildError."""
+    with room("eai-engine") as scratch:
+        info = build_folder(scratch, release)
+        files = [path for path in sorted(scratch.rglob("*")) if path.is_file()]
+        content = [(path.relative_to(scratch).as_posix(), path.read_bytes(), path.stat().st_mode & 0o777) for path in files]
+        sha256 = write_archive(output, content)
+    return Artefact(output, sha256, info)
