@@ -81,7 +81,7 @@ def wheel(site: Path, name: str, version: str, *needs: str) -> None:
         ("import torch, numba.cuda\n", "runtime", "imports torch, and train.py:1 imports numba.cuda"),
         *(
             (f"import {name}\n", "runtime", f"train.py:1 imports {name}")
-            for name in ("jax", "tensorflow", "cupy", "vllm", "xformers", "bitsandbytes", "deepspeed", "triton")
+            for name in ("jax", "cupy", "vllm", "xformers", "bitsandbytes", "deepspeed", "triton")
         ),
         ("from numba import cuda\n", "driver-api", "train.py:1 uses numba.cuda"),
         ("import numba\n@numba.cuda.jit\ndef f(): ...\n", "driver-api", "train.py:2 uses numba.cuda"),

@@ -152,6 +152,8 @@ class Engine(Form):
     transports: list[str]
     #: Of the engine torch alone: minor releases of PyTorch that it has libraries for.
     torch: list[str] = Field(default_factory=list)
+    #: Of the engine tensorflow alone: minor releases of TensorFlow that it knows.
+    tensorflow: list[str] = Field(default_factory=list)
 
 
 class EnginePack(BaseModel):

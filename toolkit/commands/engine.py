@@ -13,6 +13,7 @@ from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
 from toolkit.engine import pack as packer
+from toolkit.engine import tensorflow_build as tensorflow_builder
 from toolkit.engine import torch_build as torch_builder
 from toolkit.engine import torch_releases
 from toolkit.errors import LabError
@@ -23,18 +24,22 @@ def engine() -> None:
     """Build the engine for GPUs over the network.
 
     `build` makes the toolkit's own engines. `reference`: memory, copies and kernels by the CUDA driver API, for labs,
-    CI and calibration; it has no CUDA runtime. `torch`: PyTorch programs, by PyTorch's own operators. `pack` makes an
-    archive from the files that an engine's publisher released. The roles install them.
+    CI and calibration; it has no CUDA runtime. `torch`: PyTorch programs, by PyTorch's own operators. `tensorflow`:
+    TensorFlow programs, by TensorFlow's own distributed runtime. `pack` makes an archive from the files that an
+    engine's publisher released. The roles install them.
 
     \b
     toolkit engine build
     toolkit engine build torch --torch ~/venv/bin/python
+    toolkit engine build tensorflow
     toolkit engine pack lupine --from lupine-1.0.0.zip
     """
 
 
 @engine.command()
-@click.argument("name", type=click.Choice(["reference", "torch"]), metavar="[ENGINE]", default="reference")
+@click.argument(
+    "name", type=click.Choice(["reference", "torch", "tensorflow"]), metavar="[ENGINE]", default="reference"
+)
 @click.option(
     "--out",
     "--output",
@@ -58,7 +63,7 @@ def engine() -> None:
 def build(
     name: str, output: Path | None, release: str | None, torches: tuple[str, ...], every: bool, as_json: bool
 ) -> None:
-    """Build an engine from the toolkit's sources with this machine's gcc: reference (the default), or torch.
+    """Build an engine from the toolkit's sources with this machine's gcc: reference (the default), torch or tensorflow.
 
     Prints path and sha256, which the inventory gives to the roles as remoting_engine_artifact and
     remoting_engine_sha256. A client and a server of the reference engine talk only when both are of the same release.
@@ -69,7 +74,8 @@ def build(
     toolkit engine build torch --all
 
     torch sends the operators of PyTorch programs. It needs g++ and, for each minor release of PyTorch that users'
-    programs have, a Python with that release (its ordinary wheel, for processors or for GPUs).
+    programs have, a Python with that release (its ordinary wheel, for processors or for GPUs). tensorflow needs no
+    TensorFlow to be built.
     """
     if every and torches:
         raise click.UsageError("--all and --torch both say what is built against; give one of them")
@@ -80,6 +86,10 @@ def build(
         if name == "torch":
             torches = tuple(torch_releases.pythons()) if every else torches
             made = _build_torch(output, release, torches)
+        elif name == "tensorflow":
+            chosen = release or tensorflow_builder.default_release()
+            packed = tensorflow_builder.build_archive(output or Path(f"elastic-ai-tensorflow-{chosen}.tar.gz"), chosen)
+            made = torch_builder.Made(packed.path, packed.sha256, packed.info)
         else:
             chosen = release or builder.default_release()
             built = builder.build_engine(output or Path(f"elastic-ai-reference-{chosen}.tar.gz"), chosen)
@@ -95,6 +105,8 @@ def build(
     click.echo(f"release: {made.info.release}, for {made.info.machine} with glibc {made.info.glibc} or newer")
     if isinstance(made.info, torch_builder.TorchInfo):
         click.echo(f"PyTorch: {', '.join(made.info.torch)}")
+    if isinstance(made.info, tensorflow_builder.TensorflowInfo):
+        click.echo(f"TensorFlow: {', '.join(made.info.tensorflow)}")
 
 
 def _build_torch(output: Path | None, release: str | None, pythons: tuple[str, ...]) -> torch_builder.Made:

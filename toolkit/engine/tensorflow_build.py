@@ -1,5 +1,5 @@
-"""Building the engine `tensorflow`: an adapter to TensorFlow's own distributed runtime, so Python, and one small library
-that turns TensorFlow's sockets inward. Nothing of TensorFlow is needed here.
+"""Building the engine `tensorflow`: an adapter to TensorFlow's own distributed runtime, so Python, and one small
+library that turns TensorFlow's sockets inward. Nothing of TensorFlow is needed here.
 
 Artefact (a folder, or tar.gz of it):
     engine.json                     {"engine": "tensorflow", "release": R, "protocol": "1", "glibc": "2.34",
@@ -90,6 +90,8 @@ def build_archive(output: Path, release: str | None = None) -> Artefact:
     with room("eai-engine") as scratch:
         info = build_folder(scratch, release)
         files = [path for path in sorted(scratch.rglob("*")) if path.is_file()]
-        content = [(path.relative_to(scratch).as_posix(), path.read_bytes(), path.stat().st_mode & 0o777) for path in files]
+        content = [
+            (path.relative_to(scratch).as_posix(), path.read_bytes(), path.stat().st_mode & 0o777) for path in files
+        ]
         sha256 = write_archive(output, content)
     return Artefact(output, sha256, info)

@@ -14,7 +14,7 @@ from toolkit.lease.host import Host
 from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Where
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.pool_file import read_pool
-from toolkit.lease.program_needs import Needs, ask_python, needs_of
+from toolkit.lease.program_needs import Needs, PythonHas, ask_python, needs_of
 from toolkit.lease.program_words import script_of
 from toolkit.lease.run_request import RunRequest, refuse_lone_start
 from toolkit.lease.submission import Submission
@@ -23,7 +23,8 @@ from toolkit.lease.submission import Submission
 DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
 
 
-_UNSEEN = "nothing shows that it imports PyTorch"
+#: Frameworks that an engine may be for, by the names that programs import, and what people call them.
+FRAMEWORKS = {"torch": "PyTorch", "tensorflow": "TensorFlow"}
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ def is_enough(engine: str, needed: Needs) -> bool:
     """Whether the engine does what the program needs, as far as that is known."""
     if needed.kind == "any":
         return True
-    if needed.kind == "torch":
-        return engines.runs(engine, "torch")
+    if needed.kind in FRAMEWORKS:
+        return engines.runs(engine, needed.kind)
     if needed.kind == "driver-api":
         return engines.load(engine).RUNS_DRIVER_API
     return engines.load(engine).RUNS_RUNTIME
@@ -70,8 +71,9 @@ def unfit(engine: str, needed: Needs, program: str) -> Unfit:
     processor."""
     if needed.why:
         return Unfit(f"{needed.why}, for which the engine here ({engine}) is not enough")
-    if engines.load(engine).RUNS_FRAMEWORKS:
-        return Unfit(f"the engine here ({engine}) runs programs of PyTorch alone, which {program} does not import")
+    if by := engines.load(engine).RUNS_FRAMEWORKS:
+        named = " and ".join(FRAMEWORKS[one] for one in by)
+        return Unfit(f"the engine here ({engine}) runs programs of {named} alone, which {program} does not import")
     return Unfit(f"the engine here ({engine}) runs kernels by the driver API alone", driver_api=True)
 
 
@@ -90,12 +92,16 @@ def refuse_unfit(engine: str, request: RunRequest, needed: Needs) -> None:
     raise LeaseError(f"{found.why}; --where server runs {program} on the GPU server itself")
 
 
-def refuse_pytorch(engine: engines.Installed, needed: Needs) -> None:
-    """LeaseError where the program's Python has no PyTorch, or one that the engine is not built for. Of a Python that
-    is not known (in an image, by a manager of environments) the plug-in says it."""
-    if not engine.torch or not needed.python:
+def refuse_framework(engine: engines.Installed, needed: Needs) -> None:
+    """LeaseError where the program's Python has not the framework that the engine is for, or a release of it that the
+    engine does not know. Of a Python that is not known (in an image, by a manager of environments) the engine's own
+    client says it."""
+    if not engine.minors or not needed.python:
         return
     has = ask_python(needed.python)
+    if engine.tensorflow:
+        _refuse_tensorflow(engine, needed.python, has)
+        return
     built = " or ".join(f"{minor}.*" for minor in engine.torch)
     if has.known and not has.torch:
         raise LeaseError(
@@ -109,12 +115,26 @@ def refuse_pytorch(engine: engines.Installed, needed: Needs) -> None:
         )
 
 
+def _refuse_tensorflow(engine: engines.Installed, python: str, has: PythonHas) -> None:
+    knows = " or ".join(f"{minor}.*" for minor in engine.tensorflow)
+    if has.known and not has.tensorflow:
+        raise LeaseError(
+            f"{python} has no TensorFlow, by which the engine tensorflow gives the program its GPUs; install "
+            f"tensorflow {knows} there (its ordinary wheel), or run the program on its server by --where server"
+        )
+    if has.known and ".".join(has.tensorflow.split(".")[:2]) not in engine.tensorflow:
+        raise LeaseError(
+            f"{python} has TensorFlow {has.tensorflow}, and the engine here knows {knows}; install that there, or run "
+            "the program by --where server"
+        )
+
+
 def refuse_on_lease(engine_dir: Path, request: RunRequest, engine: str) -> None:
     """LeaseError where the engine of a lease that is there is not enough for the program."""
     needed = needs(request)
     refuse_unfit(engine, request, needed)
-    if needed.torch:
-        refuse_pytorch(engines.installed(engine_dir, engine), needed)
+    if needed.torch or needed.tensorflow:
+        refuse_framework(engines.installed(engine_dir, engine), needed)
 
 
 def refuse_missing(request: RunRequest) -> None:
@@ -140,11 +160,12 @@ def _by_hand(host: Host, request: RunRequest, needed: Needs) -> engines.Installe
     that can be seen of it."""
     chosen = engines.installed(host.engine_dir, request.wish.engine)
     adapter = engines.load(chosen.engine)
-    if needed.kind in ("torch", "driver-api") and not is_enough(chosen.engine, needed):
+    if needed.kind in (*FRAMEWORKS, "driver-api") and not is_enough(chosen.engine, needed):
         refuse_unfit(chosen.engine, request, needed)
-    if needed.kind == "runtime" and not adapter.RUNS_RUNTIME and not (needed.torch and adapter.RUNS_FRAMEWORKS):
+    imports = {name for name, there in (("torch", needed.torch), ("tensorflow", needed.tensorflow)) if there}
+    if needed.kind == "runtime" and not adapter.RUNS_RUNTIME and not imports & set(adapter.RUNS_FRAMEWORKS):
         refuse_unfit(chosen.engine, request, needed)
-    refuse_pytorch(chosen, needed)
+    refuse_framework(chosen, needed)
     return chosen
 
 
@@ -161,11 +182,11 @@ def _here(host: Host, request: RunRequest, needed: Needs) -> engines.Installed |
             raise
         return Unfit(str(fault))
     fit = [one for one in there if is_enough(one.engine, needed)]
-    fit.sort(key=lambda one: needed.kind == "torch" and "torch" not in engines.load(one.engine).RUNS_FRAMEWORKS)
+    fit.sort(key=lambda one: needed.kind in FRAMEWORKS and needed.kind not in engines.load(one.engine).RUNS_FRAMEWORKS)
     faults = []
     for one in fit:
         try:
-            refuse_pytorch(one, needed)
+            refuse_framework(one, needed)
         except LeaseError as fault:
             faults.append(fault)
         else:
@@ -176,10 +197,13 @@ def _here(host: Host, request: RunRequest, needed: Needs) -> engines.Installed |
     if len(there) > 1 and needed.why:
         return Unfit(f"{needed.why}, for which no engine here is enough ({', '.join(one.engine for one in there)})")
     found = next((one for one in others if one.driver_api), others[0])
-    by_torch = next((one.engine for one in there if engines.runs(one.engine, "torch")), "")
-    if found.driver_api and by_torch:
+    by = {name: [one.engine for one in there if engines.runs(one.engine, name)] for name in FRAMEWORKS}
+    by = {name: having for name, having in by.items() if having}
+    if found.driver_api and by:
         # A prompt, a notebook, a program that imports by names: nothing tells, and its user may know.
-        return replace(found, why=f"{_UNSEEN} (if it does: --engine {by_torch}), and {found.why}")
+        named, which = " or ".join(FRAMEWORKS[name] for name in by), " or ".join(having[0] for having in by.values())
+        unseen = f"nothing shows that it imports {named}"
+        return replace(found, why=f"{unseen} (if it does: --engine {which}), and {found.why}")
     return found
 
 

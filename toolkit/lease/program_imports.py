@@ -38,12 +38,13 @@ class Import:
 class Seen:
     """imports: of what is not beside the program, in the order of reading. calls: dotted names that are called, used as
     decorators, or named (`torch.compile`), with where; compiled: calls of torch.compile that make kernels. texts:
-    names of CUDA's own library that are loaded by hand."""
+    names of CUDA's own library that are loaded by hand. perhaps: TensorFlow, imported where it is there."""
 
     imports: list[Import] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     compiled: str = ""
     driver: str = ""
+    perhaps: list[Import] = field(default_factory=list)
 
     def first(self, top: str) -> Import | None:
         """Where a package is imported first."""
@@ -63,6 +64,8 @@ class _File(ast.NodeVisitor):
         # Without PyTorch such a program goes on, on the processor: it does need it.
         if not self.optional or name.partition(".")[0] == "torch":
             self.wanted.append((name, level, line))
+        elif name.partition(".")[0] in ("tensorflow", "keras"):
+            self.seen.perhaps.append(Import(name, f"{self.shown}:{line}"))
 
     def visit_Import(self, node: ast.Import) -> None:
         for one in node.names:

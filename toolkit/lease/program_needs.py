@@ -17,11 +17,11 @@ from typing import Literal
 from toolkit.lease.program_imports import Import, Seen, look
 from toolkit.lease.program_words import PythonProgram, program_of, unwrapped
 
-Kind = Literal["torch", "driver-api", "runtime", "any", "unknown"]
+Kind = Literal["torch", "tensorflow", "driver-api", "runtime", "any", "unknown"]
 #: Packages with CUDA code or a CUDA runtime of their own, and what they are.
 RUNTIME = {
     **dict.fromkeys(
-        ("jax", "jaxlib", "flax", "haiku", "tensorflow", "keras", "mxnet", "paddle", "mindspore"), "another framework"
+        ("jax", "jaxlib", "flax", "haiku", "mxnet", "paddle", "mindspore"), "another framework"
     ),
     **dict.fromkeys(
         ("vllm", "sglang", "tensorrt_llm", "tensorrt", "onnxruntime", "llama_cpp"), "which has an engine of its own"
@@ -47,6 +47,34 @@ BY_TORCH = (
     "pytorch_lightning", "timm", "ultralytics", "sentence_transformers", "peft", "trl", "ignite", "fastai", "kornia",
     "monai", "stable_baselines3", "torch_geometric", "open_clip", "whisper", "segment_anything",
 )  # fmt: skip
+#: TensorFlow, and packages that work by it.
+BY_TENSORFLOW = (
+    "tensorflow", "keras", "tf_keras", "tensorflow_datasets", "tensorflow_hub", "tensorflow_probability", "keras_hub",
+    "keras_nlp", "keras_cv", "keras_tuner", "tensorflow_text", "tensorflow_recommenders", "tf_agents", "gpflow",
+)  # fmt: skip
+#: What of TensorFlow belongs to the machine that has the GPUs.
+WITH_ITS_GPUS = {
+    "tensorflow.load_op_library": "loads operators of its own",
+    **dict.fromkeys(
+        [f"tensorflow.distribute.{one}" for one in (
+            "MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy", "experimental.",
+        )],
+        "has GPUs of one machine work together",
+    ),
+    **dict.fromkeys(
+        ("tensorflow.config.experimental_connect_to_", "tensorflow.distribute.ParameterServerStrategy"),
+        "has servers of its own",
+    ),
+    **dict.fromkeys(
+        [f"tensorflow.compat.v1.{one}" for one in (
+            "Session", "InteractiveSession", "train.MonitoredTrainingSession", "train.MonitoredSession",
+            "disable_eager_execution", "disable_v2_behavior", "estimator.",
+        )],
+        "is of TensorFlow 1, whose sessions compute where the program is",
+    ),
+}  # fmt: skip
+#: What Keras works by where it is told, and how that is named.
+KERAS_BACKEND = "KERAS_BACKEND"
 #: Packages that speak the CUDA driver API.
 BY_DRIVER = ("pycuda",)
 NUMBA = "numba.cuda"
@@ -60,7 +88,12 @@ sys.path[:1] = []
 import importlib.util, json, re
 from importlib import metadata
 spec = importlib.util.find_spec("torch")
-version = None
+version = tensorflow = None
+for name in ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly", "intel-tensorflow"):
+    try:
+        tensorflow = tensorflow or (importlib.util.find_spec("tensorflow") and metadata.version(name))
+    except metadata.PackageNotFoundError:
+        pass
 if spec is not None and spec.origin:
     try:
         version = metadata.version("torch")
@@ -76,35 +109,37 @@ for name in sys.argv[1:]:
         continue
     if any(re.match(r"torch(?![\w.-])", one) for one in needs):
         needing.append(name)
-print(json.dumps({"torch": version, "needing": needing}))
+print(json.dumps({"torch": version, "tensorflow": tensorflow, "needing": needing}))
 """
 
 
 @dataclass(frozen=True)
 class Needs:
-    """kind: torch, the CUDA driver API, a CUDA runtime or kernels of its own (`runtime`), what any
+    """kind: torch, tensorflow, the CUDA driver API, a CUDA runtime or kernels of its own (`runtime`), what any
     engine gives, or nobody knows. why: a
     sentence's words, "" where nothing is known. python: the interpreter, "" where it is not known. torch: whether it
-    imports PyTorch, whatever else."""
+    imports PyTorch, whatever else; tensorflow: the same."""
 
     kind: Kind
     why: str = ""
     python: str = ""
     torch: bool = False
+    tensorflow: bool = False
 
 
 @dataclass(frozen=True)
 class PythonHas:
-    """What an interpreter has. torch: version of its PyTorch, "" for none. needing: of the packages that were asked for
-    those that need PyTorch. known: False where it did not answer."""
+    """What an interpreter has. torch, tensorflow: their versions, "" for none. needing: of the packages that were asked
+    for those that need PyTorch. known: False where it did not answer."""
 
     torch: str = ""
     needing: tuple[str, ...] = ()
     known: bool = True
+    tensorflow: str = ""
 
 
 def ask_python(python: str, names: Sequence[str] = ()) -> PythonHas:
-    """Ask an interpreter, without an import of PyTorch."""
+    """Ask an interpreter, without an import of PyTorch or TensorFlow."""
     try:
         done = subprocess.run(
             [python, "-c", _ASK, *names],
@@ -112,7 +147,7 @@ def ask_python(python: str, names: Sequence[str] = ()) -> PythonHas:
             env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
         )  # fmt: skip
         told = json.loads(done.stdout.splitlines()[-1])
-        return PythonHas(told["torch"] or "", tuple(told["needing"]))
+        return PythonHas(told["torch"] or "", tuple(told["needing"]), tensorflow=told["tensorflow"] or "")
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError, KeyError):
         return PythonHas(known=False)
 
@@ -158,6 +193,29 @@ def _by_torch(seen: Seen, python: str) -> str:
     )
 
 
+def _by_tensorflow(seen: Seen) -> str:
+    backend = os.environ.get(KERAS_BACKEND, "tensorflow")
+    for one in [*seen.imports, *seen.perhaps]:
+        if one.top == "keras" and backend != "tensorflow":
+            continue
+        if one.top in BY_TENSORFLOW:
+            return f"{one.where} imports {one.top}" + ("" if one.top == "tensorflow" else ", which works by TensorFlow")
+    return ""
+
+
+def _with_its_gpus(seen: Seen) -> str:
+    """Why a program of TensorFlow belongs on the machine that has the GPUs."""
+    keras = next((one for one in seen.imports if one.top == "keras"), None)
+    if keras and os.environ.get(KERAS_BACKEND, "tensorflow") == "jax":
+        return f"{keras.where} imports keras, which works by JAX here ({KERAS_BACKEND}), another framework"
+    named = [(one.name, one.where) for one in seen.imports] + list(seen.names.items())
+    for name, where in named:
+        for start, does in WITH_ITS_GPUS.items():
+            if name.startswith(start) or name == start.rstrip("."):
+                return f"{where} uses {name}, which {does}"
+    return ""
+
+
 def of_python(program: PythonProgram) -> Needs:
     """Of a Python program."""
     seen = look([program.file] if program.file else program.others, program.module, program.code)
@@ -170,13 +228,20 @@ def of_python(program: PythonProgram) -> Needs:
 
 def _judged(seen: Seen, python: str) -> Needs:
     kernels, driver = _by_kernels(seen), _by_driver(seen)
-    torch = _by_torch(seen, "" if kernels or driver else python)
+    tensorflow = _by_tensorflow(seen)
+    torch = _by_torch(seen, "" if kernels or driver or tensorflow else python)
+    if tensorflow and torch and not seen.first("tensorflow") and not seen.first("keras"):
+        tensorflow = ""  # a program of PyTorch, which looks whether TensorFlow is there too
+    kernels = kernels or (_with_its_gpus(seen) if tensorflow or seen.first("keras") else "")
     if kernels:
-        return Needs("runtime", kernels, python, bool(torch))
-    if torch and driver:
-        return Needs("runtime", f"{torch}, and {driver}", python, True)
+        return Needs("runtime", kernels, python, bool(torch), bool(tensorflow))
+    both = ", and ".join(filter(None, (torch, tensorflow, driver)))
+    if (torch or tensorflow) and both not in (torch, tensorflow):
+        return Needs("runtime", both, python, bool(torch), bool(tensorflow))
     if torch:
         return Needs("torch", torch, python, True)
+    if tensorflow:
+        return Needs("tensorflow", tensorflow, python, tensorflow=True)
     return Needs("driver-api", driver, python) if driver else Needs("unknown", "", python)
 
 

@@ -235,21 +235,27 @@ BESIDE = "beside"
 
 @dataclass(frozen=True)
 class Installed:
-    """An engine of a machine (engine.json), and where it lies. torch: minor releases of PyTorch that it is built for,
-    as 2.13; none of engines that are not for PyTorch."""
+    """An engine of a machine (engine.json), and where it lies. torch, tensorflow: minor releases of PyTorch that it is
+    built for, as 2.13, and of TensorFlow that it knows; none of engines that are not for these."""
 
     engine: str
     release: str
     folder: Path = Path()
     torch: tuple[str, ...] = ()
+    tensorflow: tuple[str, ...] = ()
+
+    @property
+    def minors(self) -> tuple[str, ...]:
+        """Of the framework that it is for."""
+        return self.torch or self.tensorflow
 
 
 def _described(folder: Path) -> Installed | None:
     """The engine in a folder; None where there is none. LeaseError where its description is damaged."""
     try:
         fields = Fields.in_file(folder / "engine.json")
-        minors = fields.texts("torch", r"\d+\.\d+") if fields.has("torch") else ()
-        return Installed(fields.text("engine", _NAME), fields.text("release", _NAME), folder, minors)
+        minors = [fields.texts(one, r"\d+\.\d+") if fields.has(one) else () for one in ("torch", "tensorflow")]
+        return Installed(fields.text("engine", _NAME), fields.text("release", _NAME), folder, *minors)
     except FileNotFoundError:
         return None
     except DamagedDocument:
@@ -271,7 +277,7 @@ def installed(engine_dir: Path, name: str = "") -> Installed:
     for one in there:
         if name in ("", one.engine):
             return one
-    variable = "remoting_engine_torch_artifact" if name == "torch" else "remoting_engine_artifact"
+    variable = f"remoting_engine_{name}_artifact" if name in ("torch", "tensorflow") else "remoting_engine_artifact"
     has = " and ".join(one.engine for one in there)
     raise LeaseError(f"the engine {name} is not installed here (it has {has}); set {variable} and run site.yml")
 

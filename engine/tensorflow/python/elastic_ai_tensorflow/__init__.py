@@ -1,6 +1,6 @@
 """The client of engine tensorflow: a program's TensorFlow works on the GPUs of its lease, by TensorFlow's own
-distributed runtime. Nothing of the program is changed, and nothing of it is computed on this machine's processor but what
-reads and prepares its input.
+distributed runtime. Nothing of the program is changed, and nothing of it is computed on this machine's processor but
+what reads and prepares its input.
 
 `install` is called at the start of Python (sitecustomize.py). It costs a program that imports no TensorFlow nothing.
 """

@@ -1,8 +1,8 @@
 """What of TensorFlow is told where a program's GPUs are, when it has been imported.
 
-TensorFlow's own distributed runtime does the work. Told are: the server, when its context is made; the default device of
-each thread, which is the server; the devices that a program asks for; and (module placing) what stays here. Names of
-TensorFlow 2.21: `attach` refuses another release rather than to let a program compute here without a word.
+TensorFlow's own distributed runtime does the work. Told are: the server, when its context is made; the default device
+of each thread, which is the server; the devices that a program asks for; and (module placing) what stays here. Names of
+TensorFlow 2.21: `attach` refuses another release rather than let a program compute here without a word.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def attach(tensorflow: ModuleType) -> None:
         raise ImportError(str(fault)) from None
     if not lease.emulated and not tensorflow.test.is_built_with_cuda():
         raise ImportError(
-            "this is tensorflow-cpu, which knows no operators of GPUs, so TensorFlow would place a model on the processor "
-            f"of the lease's server; install tensorflow {KNOWN[-1]}.* for the program (it needs no GPU here)"
+            "this is tensorflow-cpu, which knows no operators of GPUs, so TensorFlow would place a model on the "
+            f"processor of the lease's server; install tensorflow {KNOWN[-1]}.* for the program (it needs no GPU here)"
         )
     session = Session(lease)
     _make_contexts_remote(session, version)
@@ -94,7 +94,9 @@ def _make_contexts_remote(session: Session, version: str) -> None:
 
 
 def _is_ours(definition: Any) -> bool:
-    return any(address == f"{SERVER_ADDRESS}:{PORT}" for job in definition.cluster.job for address in job.tasks.values())
+    return any(
+        address == f"{SERVER_ADDRESS}:{PORT}" for job in definition.cluster.job for address in job.tasks.values()
+    )
 
 
 def _server_definition(ctx: Any) -> Any:

@@ -35,6 +35,7 @@ class Lines:
     """Lines of a connection, and no byte beyond them."""
 
     def __init__(self, sock: socket.socket) -> None:
+        """Of this connection."""
         self.sock = sock
 
     def next(self, limit_s: float | None) -> dict[str, Any]:
@@ -158,10 +159,11 @@ class Forwarder:
         heard = said = time.monotonic()
         line = b""
         while time.monotonic() - heard < SILENT_S:
-            ready = select.select([self.control, program], [], [], 0.5)[0]
+            control = self.control.fileno()
+            ready = select.select([control, program], [], [], 0.5)[0]
             if program in ready and not os.read(program, 4096):
                 return ""
-            if self.control in ready:
+            if control in ready:
                 try:
                     data = self.control.recv(4096)
                 except OSError as fault:

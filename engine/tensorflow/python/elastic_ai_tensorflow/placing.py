@@ -41,7 +41,11 @@ def on_client(function: Callable[..., Any]) -> Callable[..., Any]:
 def keep_here(tensorflow: ModuleType) -> None:
     """From now on."""
     from tensorflow.python.ops import (
-        gen_dataset_ops, gen_experimental_dataset_ops, gen_io_ops, gen_optional_ops, gen_summary_ops,
+        gen_dataset_ops,
+        gen_experimental_dataset_ops,
+        gen_io_ops,
+        gen_optional_ops,
+        gen_summary_ops,
     )  # fmt: skip
 
     for module in (gen_dataset_ops, gen_experimental_dataset_ops, gen_io_ops, gen_optional_ops, gen_summary_ops):
@@ -59,7 +63,7 @@ def keep_here(tensorflow: ModuleType) -> None:
     _step_on_data()
 
 
-def _subclasses(kind: type) -> Iterable[type]:
+def _subclasses(kind: Any) -> Iterable[Any]:
     for one in kind.__subclasses__():
         yield one
         yield from _subclasses(one)
@@ -69,15 +73,15 @@ def _keep_datasets() -> None:
     """What a dataset is made of, and its functions, whose operators are traced while it is made."""
     from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
-    def keep(kind: type) -> None:
+    def keep(kind: Any) -> None:
         if "__init__" in vars(kind):
-            kind.__init__ = on_client(kind.__init__)  # type: ignore[misc]
+            kind.__init__ = on_client(kind.__init__)
 
     for kind in set(_subclasses(dataset_ops.DatasetV2)):
         keep(kind)
     before = dataset_ops.DatasetV2.__init_subclass__
 
-    def of_later_ones(kind: type, **named: Any) -> None:
+    def of_later_ones(kind: Any, /, **named: Any) -> None:
         before(**named)
         keep(kind)
 
@@ -155,7 +159,7 @@ def _start_functions_here() -> None:
 def _step_on_data() -> None:
     """Keras takes a batch from its iterator within the function of a step, by which the server would have to fetch it
     from here, a tensor at a time. So that is taken before, as Keras does of what is no iterator of TensorFlow's."""
-    from keras.src.backend.tensorflow import trainer  # type: ignore[import-not-found]
+    from keras.src.backend.tensorflow import trainer
 
     before = trainer.TensorFlowTrainer._make_function
 

@@ -49,7 +49,8 @@ class Session:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment,
         )  # fmt: skip
         self._made_by = os.getpid()
-        assert self._process.stdin is not None and self._process.stdout is not None
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(given).encode() + b"\n")
             self._process.stdin.flush()

@@ -37,6 +37,7 @@ class Refused(Exception):
     """Who came may not; the text is a sentence for him. `known`: he has shown the token."""
 
     def __init__(self, words: str, known: bool = True) -> None:
+        """What he is told, where he is known."""
         super().__init__(words)
         self.known = known
 
@@ -70,9 +71,7 @@ def minor(version: str) -> str:
 class Door:
     """Asks for the token."""
 
-    def __init__(
-        self, given: argparse.Namespace, token: str, sessions: Sessions, report: Callable[..., None]
-    ) -> None:
+    def __init__(self, given: argparse.Namespace, token: str, sessions: Sessions, report: Callable[..., None]) -> None:
         """report: is told what happens."""
         self.given, self._token, self.sessions, self.report = given, token.encode(), sessions, report
         self._waiting: dict[socket.socket, str] = {}
@@ -81,8 +80,7 @@ class Door:
         self._lock = threading.Lock()
 
     def enter(self, connection: socket.socket, peer: str) -> None:
-        """A new connection, in a thread of its own; where too many wait, the oldest of the address that has most goes.
-        """
+        """A new connection, in a thread of its own; of too many the oldest of the address that has most goes."""
         with self._lock:
             if len(self._waiting) >= MOST_WAITING:
                 peers = list(self._waiting.values())
@@ -142,8 +140,8 @@ class Door:
             self._waiting.pop(connection, None)
         if hello.get("wire") != WIRE or hello.get("release") != release():
             raise Refused(
-                f"the client has release {hello.get('release')} of the engine, the server {release()}; run site.yml for "
-                "both"
+                f"the client has release {hello.get('release')} of the engine, the server {release()}; run site.yml "
+                "for both"
             )
         return dict(hello)
 

@@ -39,6 +39,7 @@ class Worker:
         self.folder = Path(tempfile.mkdtemp(prefix="s", dir=scratch))
         (self.folder / "scratch").mkdir()
         self.version = ""
+        self._reads = threading.Lock()
         limit = given.memory_limit - given.context_bytes if given.memory_limit else 0
         asked = {
             "folder": str(self.folder), "device": given.device, "devices": given.devices, "memory_limit": limit,
@@ -77,8 +78,9 @@ class Worker:
 
     def wait_import(self) -> str:
         """TensorFlow's version, once it is there. SessionFault where it does not come."""
-        if not self.version:
-            self.version = str(self._line(IMPORTS_S)["imported"])
+        with self._reads:  # a session may want it while another one prepares it
+            if not self.version:
+                self.version = str(self._line(IMPORTS_S)["imported"])
         return self.version
 
     def begin(self) -> None:

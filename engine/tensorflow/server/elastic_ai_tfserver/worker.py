@@ -48,7 +48,7 @@ def serve(given: dict[str, Any]) -> None:
     """Until its input ends."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
     from elastic_ai_tfserver import ADDRESS, CLIENT, PORT
-    from elastic_ai_tfserver.confine import NotConfined, SYSTEM, confine, devices, own
+    from elastic_ai_tfserver.confine import SYSTEM, NotConfined, confine, devices, own
 
     folder = Path(given["folder"])
     os.chdir(folder / "scratch")
