@@ -282,8 +282,8 @@ def engine_reasons(observed: Json, wanted: Json) -> Iterator[str]:
 
     A server's driver is the one that the site installs; of a driver that the inventory does not name nothing is known.
     """
-    for key, variable in (("engine", "remoting_engine_artifact"), ("engine_torch", "remoting_engine_torch_artifact")):
-        yield from _engine_reasons(observed, wanted, wanted.get(key) or {}, variable)
+    for key in ("engine", "engine_torch", "engine_tensorflow"):
+        yield from _engine_reasons(observed, wanted, wanted.get(key) or {}, f"remoting_{key}_artifact")
 
 
 def _engine_reasons(observed: Json, wanted: Json, engine: Json, variable: str) -> Iterator[str]:

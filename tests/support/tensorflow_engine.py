@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.engine.tensorflow_build import build_folder
+from toolkit.engine.tensorflow_build import RELEASES, build_folder
 from toolkit.lease.engines import EngineStart, LeasedGpu, Server, tensorflow
 
+BUILD = Path(__file__).parents[2] / "build"
 TOKEN, START_S = "t" * 32, 120
 #: A stand-in of TensorFlow: its server does what a line says, with no more leave than it has.
 STUB = """
@@ -55,6 +56,19 @@ class distribute:
         def run(self):
             while True: threading.Thread(target=_serve, args=(self.listener.accept()[0],), daemon=True).start()
 """
+
+
+def real_python() -> Path:
+    """A Python that has TensorFlow: the one that is named, or one with the wheel for processors, made once."""
+    if given := os.environ.get("ELASTIC_AI_TENSORFLOW_PYTHON"):
+        return Path(given)
+    folder = BUILD / "tensorflow-env"
+    if not (folder / "whole").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder)], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin/python")]
+        subprocess.run([*pip, "install", "--quiet", f"tensorflow-cpu=={RELEASES[-1]}.*"], check=True)
+        (folder / "whole").touch()
+    return folder / "bin/python"
 
 
 def stub_python(folder: Path) -> Path:

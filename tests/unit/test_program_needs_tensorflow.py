@@ -13,6 +13,7 @@ from toolkit.lease import LeaseError, placement, program_needs
 from toolkit.lease.engines import BESIDE, installed
 from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.program_needs import Needs, PythonHas, needs_of
+from toolkit.lease.program_words import hides_engines
 from toolkit.lease.run_request import RunRequest
 from toolkit.lease.running import check_servers
 
@@ -137,6 +138,33 @@ def test_an_engine_of_another_framework_is_not_given_it(host: FakeHost, monkeypa
     ):
         with pytest.raises(LeaseError, match=rf"the engine here \({engine}\) is not enough"):
             chosen(host, text, monkeypatch, engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("-I", "train.py"), "-I"),
+        (("-uE", "train.py"), "-E"),
+        (("-X", "dev", "-I", "-m", "train"), "-I"),
+        (("train.py", "-I"), ""),
+        (("-X", "Importtime", "train.py"), ""),
+        (("-Wignore", "train.py"), ""),
+        (("-c", "import tensorflow", "-I"), ""),
+        (("-s", "train.py"), ""),
+    ],
+)
+def test_a_python_that_would_not_find_the_engine_is_refused(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], option: str
+) -> None:
+    assert hides_engines([sys.executable, *words]) == option
+    assert hides_engines(["env", "A=1", sys.executable, *words]) == option
+    chosen(host, "import tensorflow\n", monkeypatch)
+    request = RunRequest((sys.executable, *words), LeaseWish(engine="tensorflow"))
+    if option:
+        with pytest.raises(LeaseError, match=f"^{option} keeps .* from reading PYTHONPATH.* leave {option} out"):
+            placement.place(host, request)
+    else:
+        assert placement.place(host, request).engine == "tensorflow"
 
 
 def test_gpus_of_several_servers_are_refused(host: FakeHost) -> None:

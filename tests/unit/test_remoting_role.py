@@ -125,3 +125,56 @@ def test_the_engine_of_pytorch_is_beside_the_first_and_has_a_pytorch(tmp_path: P
     assert "python3-venv" not in own["packages"]
     assert by_url["torch_version"] == "", "its archive is not on this machine"
     assert plain["not_applicable"] == [], "it may be the only engine"
+
+
+def test_the_engine_of_tensorflow_is_beside_the_first_and_has_a_tensorflow(tmp_path: Path) -> None:
+    archive = tmp_path / "tensorflow.tar.gz"
+    about = json.dumps({"engine": "tensorflow", "release": "1", "tensorflow": ["2.20", "2.21"]}).encode()
+    with tarfile.open(archive, "w:gz") as tar:
+        member = tarfile.TarInfo("engine.json")
+        member.size = len(about)
+        tar.addfile(member, io.BytesIO(about))
+    given: dict[str, Any] = {
+        "role_path": str(ROOT / "roles/remoting_server"),
+        "inventory_hostname": "gpu1",
+        "remoting_server_found": {"problem": ""},
+        "remoting_engine_tensorflow_artifact": str(archive),
+        "remoting_engine_tensorflow_sha256": "a" * 64,
+        "ansible_facts": {"os_family": "Debian"},
+    }
+    venv = "/opt/elastic-ai/engine/beside/tensorflow/venv"
+    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
+    mirror = {
+        "remoting_server_tensorflow_index": "https://mirror.example/simple",
+        "remoting_server_tensorflow_version": "2.20.1",
+        "remoting_server_tensorflow_wheel": "tensorflow-cpu",
+    }
+    url = {"remoting_engine_tensorflow_artifact": "https://mirror.example/engine.tar.gz"}
+    changes: list[dict[str, Any]] = [
+        {}, mirror, {"remoting_server_tensorflow_wheels": "/srv/w"}, {"remoting_server_tensorflow_python": "/opt/py"},
+        url,
+    ]  # fmt: skip
+    names = ("artifacts", "tensorflow_pip", "tensorflow_python", "packages", "tensorflow_version", "not_applicable")
+    cases = [{**given, **change} for change in changes]
+    found = role_values("remoting_server", [f"__remoting_server_{name}" for name in names], cases)
+    plain, by_mirror, by_wheels, own, by_url = (
+        {name: values[f"__remoting_server_{name}"] for name in names} for values in found
+    )
+    assert plain["artifacts"]["tensorflow"] == {
+        "path": str(archive), "sha256": "a" * 64, "root": "/opt/elastic-ai/engine/beside/tensorflow",
+        "variable": "remoting_engine_tensorflow",
+    }  # fmt: skip
+    assert plain["tensorflow_pip"] == [*pip, "tensorflow[and-cuda]==2.21.*"]
+    assert by_mirror["tensorflow_pip"] == [
+        *pip,
+        "--index-url",
+        "https://mirror.example/simple",
+        "tensorflow-cpu==2.20.1",
+    ]
+    assert by_wheels["tensorflow_pip"] == [*pip, "--no-index", "--find-links", "/srv/w", "tensorflow[and-cuda]==2.21.*"]
+    assert plain["tensorflow_python"] == f"{venv}/bin/python"
+    assert "python3-venv" in plain["packages"]
+    assert own["tensorflow_python"] == "/opt/py"
+    assert "python3-venv" not in own["packages"]
+    assert by_url["tensorflow_version"] == "", "its archive is not on this machine"
+    assert plain["not_applicable"] == [], "it may be the only engine"

@@ -15,7 +15,7 @@ from toolkit.lease.lease_request import LeaseRequest, LeaseWish, Where
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.pool_file import read_pool
 from toolkit.lease.program_needs import Needs, PythonHas, ask_python, needs_of
-from toolkit.lease.program_words import script_of
+from toolkit.lease.program_words import hides_engines, script_of
 from toolkit.lease.run_request import RunRequest, refuse_lone_start
 from toolkit.lease.submission import Submission
 
@@ -133,8 +133,20 @@ def refuse_on_lease(engine_dir: Path, request: RunRequest, engine: str) -> None:
     """LeaseError where the engine of a lease that is there is not enough for the program."""
     needed = needs(request)
     refuse_unfit(engine, request, needed)
+    refuse_hidden(engine, request)
     if needed.torch or needed.tensorflow:
         refuse_framework(engines.installed(engine_dir, engine), needed)
+
+
+def refuse_hidden(engine: str, request: RunRequest) -> None:
+    """LeaseError where the program's Python is told to read nothing of its environment, by which it finds an engine of
+    a framework: it would go on without a word on the processor."""
+    option = hides_engines(request.program)
+    if option and engines.load(engine).RUNS_FRAMEWORKS:
+        raise LeaseError(
+            f"{option} keeps {request.program[0]} from reading PYTHONPATH, by which it finds its GPUs (engine {engine}); leave "
+            f"{option} out, or run the program by --where server"
+        )
 
 
 def refuse_missing(request: RunRequest) -> None:
@@ -221,6 +233,7 @@ def place(host: Host, request: RunRequest) -> Placement:
     needed = needs(request)
     program, here = request.program[0], _here(host, request, needed)
     if isinstance(here, engines.Installed):
+        refuse_hidden(here.engine, request)
         why = f": {needed.why}" if needed.why else ""
         told = f"{program} runs here, its GPUs by the engine {here.engine}{why}"
         return Placement("client", told if request.where == "auto" else "", here.engine)

@@ -142,6 +142,25 @@ def _of_python(python: str, tokens: Sequence[str]) -> PythonProgram:
     return PythonProgram(python, file=path / "__main__.py" if path.is_dir() else path)
 
 
+def hides_engines(argv: Sequence[str]) -> str:
+    """The option by which the Python of a command line reads no PYTHONPATH, and so finds no engine; "" for none."""
+    words, _ = unwrapped(argv)
+    if not words or not _PYTHON.fullmatch(_bare(words[0])):
+        return ""
+    at = 1
+    while at < len(words) and re.match(r"-[A-Za-z]", words[at]):
+        for place, letter in enumerate(words[at][1:], 1):
+            if letter in "IE":
+                return f"-{letter}"
+            if letter in "cm":
+                return ""
+            if letter in _PYTHON_VALUES:
+                at += 0 if words[at][place + 1 :] else 1
+                break
+        at += 1
+    return ""
+
+
 def _head(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:

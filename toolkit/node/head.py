@@ -17,6 +17,7 @@ TIMEOUT_S = 90.0
 ENGINE_MARKS = {
     "remoting_engine_sha256": "/opt/elastic-ai/engine/current/.sha256",
     "remoting_engine_torch_sha256": "/opt/elastic-ai/engine/beside/torch/current/.sha256",
+    "remoting_engine_tensorflow_sha256": "/opt/elastic-ai/engine/beside/tensorflow/current/.sha256",
 }
 """Where an installed engine says which archive it came from (plugins/modules/engine_artefact.py), by the inventory's
 variable."""
