@@ -144,8 +144,8 @@ def refuse_hidden(engine: str, request: RunRequest) -> None:
     option = hides_engines(request.program)
     if option and engines.load(engine).RUNS_FRAMEWORKS:
         raise LeaseError(
-            f"{option} keeps {request.program[0]} from reading PYTHONPATH, by which it finds its GPUs (engine {engine}); leave "
-            f"{option} out, or run the program by --where server"
+            f"{option} keeps {request.program[0]} from reading PYTHONPATH, by which it finds its GPUs "
+            f"(engine {engine}); leave {option} out, or run the program by --where server"
         )
 
 
