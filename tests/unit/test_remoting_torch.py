@@ -16,7 +16,7 @@ import pytest
 from tests.support.site import LAB, criterion, hardware, plan_of, result, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.remoting import plan_torch, remoting_train_probe
+from validation.measures.remoting import plan_torch, remoting_isolate_probe, remoting_train_probe
 from validation.measures.remoting.facts import SAME_BITS, TITLES
 from validation.measures.remoting.train import HEADING, RemoteTrainFacts
 from validation.model import Result, Topology
@@ -202,3 +202,41 @@ def test_networks_have_names_in_reports_and_those_that_normalise_are_known() -> 
         line = next(line for line in source.splitlines() if line.strip().startswith(f'"{name}": Sizes('))
         assert f'"{title}"' in line
         assert line.endswith("False),") == (name in SAME_BITS)
+
+
+def test_parts_and_attempts_are_made_by_pytorch_programs_too() -> None:
+    mine = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.params.get("engine") == "torch"]
+    parts = [(m.params["server"], m.params["parts"]) for m in mine if m.kind == "remoting-fraction"]
+    assert parts == [*(("gpu1", whole) for whole in plan_torch.WHOLES), ("gpu2", plan_torch.WHOLES[0])]
+    assert [m.params["server"] for m in mine if m.kind == "remoting-isolate"] == ["gpu1", "gpu2"]
+    shared = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.id.startswith("remoting-shares")]
+    assert {m.params["parts"] for m in shared if "load" in m.params} == set(plan_torch.WHOLES)
+
+
+def test_one_training_by_pytorch_is_in_layouts_and_over_more_and_more_servers() -> None:
+    mine = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.params.get("load")]
+    assert {m.id for m in mine if m.kind in ("remoting-scale", "remoting-layout")} == {
+        "remoting-scale.client1.resnet50",
+        "remoting-layout.gpu1+gpu2.resnet50",
+    }
+
+
+def test_an_attempt_by_pytorch_is_refused_for_what_it_does_and_not_for_what_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The engine torch refuses programs that do not import PyTorch: such a refusal would say nothing of a stranger."""
+    ran: list[list[str]] = []
+
+    def run_tool(command: list[str], *_: object) -> Ran:
+        ran.append(command)
+        return Ran(command, 2, "", "not yours")
+
+    monkeypatch.setattr(remoting_isolate_probe, "run_tool", run_tool)
+    monkeypatch.setattr(remoting_program, "python", lambda: "/usr/bin/python3")
+    tenant = remoting_isolate_probe.Tenant(7, remoting_isolate_probe.Asked("gpu1", "", "torch"))
+    tenant.stranger()
+    assert ran[0][-2:] == [str(remoting_program.PROGRAM_FOLDER / "torch_attempts.py"), "device"]
+    assert tenant.tried[0]["breach"] is False
+    tenant.run("take", "1.1")
+    assert ran[1][:2] == ["toolkit", "run"]
+    assert "--no-kernels" not in ran[1]

@@ -57,7 +57,12 @@ def wish(load: Sequence[str]) -> list[str]:
 
 def facts(load: Sequence[str]) -> dict[str, str]:
     """Engine and release on this client, for the record."""
-    return remoting.engine(ENGINE if load else "")
+    return remoting.engine(engine_of(load))
+
+
+def engine_of(load: Sequence[str]) -> str:
+    """The engine of a load, "" for the site's first one."""
+    return ENGINE if load else ""
 
 
 def network_of(load: Sequence[str]) -> str:
@@ -78,6 +83,18 @@ def python() -> str:
 def here(load: Sequence[str]) -> list[str]:
     """The program on this client, for `toolkit run`."""
     return [python(), str(PROGRAM_FOLDER / f"{TORCH_PROGRAM}.py"), *load] if load else [PROGRAM]
+
+
+def run_words(engine: str) -> list[str]:
+    """`toolkit run` for the programs of an attempt."""
+    return [remoting.COMMAND, "run", "--engine", engine] if engine == ENGINE else list(remoting.RUN)
+
+
+def attempt(engine: str, name: str, *words: str) -> list[str]:
+    """The command line of an attempt: by the driver API, or by PyTorch."""
+    if engine == ENGINE:
+        return [python(), str(PROGRAM_FOLDER / "torch_attempts.py"), name, *words]
+    return remoting.attempt(name, *words)
 
 
 def there(load: Sequence[str], uuids: Sequence[str], emulated: bool) -> list[str]:

@@ -20,6 +20,8 @@ MOST_PACKET_BYTES = 4096
 MOST_GB_S = 1e6
 #: How close to its end a part can be filled: allocations come in steps of 2 MiB.
 FILLED_WITHIN_BYTES = 4 * MIB
+#: PyTorch takes GPU memory in pieces of up to 20 MiB: of a part it fills all but a hundredth.
+TORCH_WITHIN = 0.01
 
 
 def _metric(source: str, target: str, node_of: Mapping[str, str]) -> str:
@@ -158,7 +160,8 @@ def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if context >= min(totals):
         raise ParseError(f"fractions: a context of {context / MIB:.6g} MiB leaves nothing of a part")
     for part, total, taken in zip(facts["parts"], totals, facts["taken_bytes"], strict=True):
-        if not total - context - FILLED_WITHIN_BYTES <= number(taken, "fractions: memory taken") <= total:
+        within = max(FILLED_WITHIN_BYTES, TORCH_WITHIN * total) if facts["engine"] == "torch" else FILLED_WITHIN_BYTES
+        if not total - context - within <= number(taken, "fractions: memory taken") <= total:
             raise ParseError(
                 f"fractions: {part} has {total / MIB:.6g} MiB, {context / MIB:.3g} of it for a context, and could take "
                 f"{taken / MIB:.6g}"

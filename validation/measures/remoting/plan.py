@@ -60,6 +60,7 @@ def plan(request: Request) -> Part:
         part.rounds.append([_copies(request, client, servers)])
     part.rounds.append([_scale(request, clients[0], servers)])
     part.rounds.append([_layout(request, servers)])
+    part.rounds += [[m] for m in plan_torch.worlds(request, clients[0], servers)]
     # every server is tried, by one client each: the clients differ in nothing that these find
     for number, server in enumerate(servers):
         client = clients[number % len(clients)]
@@ -81,6 +82,8 @@ def plan(request: Request) -> Part:
             ("remoting-infer", (INFER_REAL, INFER_VIRTUAL)),
         ):
             part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
+        elsewhere = others[0] if others else ""
+        part.rounds += [[m] for m in plan_torch.attempts(request, client, server, elsewhere, number == 0)]
         part.rounds += [[m] for m in plan_torch.both_ways(request, client, server, number == 0)]
         part.rounds += [[m] for m in plan_torch.shares(request, client, server, number == 0)]
         part.rounds.append([_neighbours(request, client, server)])

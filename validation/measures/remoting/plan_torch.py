@@ -15,6 +15,7 @@ MAIN = "resnet50"
 #: Seconds that a process takes before its first step: PyTorch, a session, the network's weights.
 PROCESS_S = 5.0
 START_S = 10.0
+ATTEMPTS_S = 90.0
 #: Not of these programs: a model of counted calls, of which PyTorch's are the engine's own.
 NOT_BY_TORCH = ("rm.model",)
 
@@ -49,6 +50,9 @@ ANSWERS_REAL, ANSWERS_VIRTUAL = ("1", "8", "64"), ("1", "8")
 WHOLES = (3 * ("1/3",), 2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "1/4"))
 #: Tenants: the network's size, images of a step, steps, turns. A seventh of an emulated GPU has 36 MiB.
 SHARES_REAL, SHARES_VIRTUAL = (16, 201, 10, 3), (4, 61, 4, 1)
+
+#: On several GPUs: images of a step on each, steps, after how many the loss is read, turns.
+WORLDS_REAL, WORLDS_VIRTUAL = (64, 41, 10, 2), (4, 9, 4, 1)
 
 
 def load_of(network: str, size: Size, every: int) -> tuple[str, ...]:
@@ -121,4 +125,41 @@ def shares(request: Request, client: Node, server: Node, first: bool) -> list[Me
         label = f"{client.name}.{server.name}.{MAIN}.{'_'.join(whole).replace('/', '-')}"
         estimated = START_S + turns * (1 + len(whole)) * PROCESS_S
         made.append(one(request, "remoting-shares", label, (client.name, server.name), params, estimated))
+    return [m for m in made if m.criteria]
+
+
+def attempts(request: Request, client: Node, server: Node, elsewhere: str, first: bool) -> list[Measurement]:
+    """Memory of parts, and attempts on their isolation, by PyTorch programs."""
+    if not (client.torch_engine and server.torch_engine):
+        return []
+    virtual = client.virtual or server.virtual
+    label = f"{client.name}.{server.name}.torch"
+    made = []
+    for whole in WHOLES if first or not virtual else WHOLES[:1]:
+        params: dict[str, Param] = {"server": server.name, "parts": whole, "engine": "torch"}
+        name, nodes = f"{label}.{'_'.join(whole).replace('/', '-')}", (client.name, server.name)
+        made.append(one(request, "remoting-fraction", name, nodes, params, START_S + PROCESS_S * len(whole)))
+    params = {"server": server.name, "elsewhere": elsewhere, "engine": "torch"}
+    nodes_ = (client.name, server.name, *([elsewhere] if elsewhere else []))
+    made.append(one(request, "remoting-isolate", label, nodes_, params, ATTEMPTS_S))
+    return [m for m in made if m.criteria]
+
+
+def worlds(request: Request, client: Node, servers: list[Node]) -> list[Measurement]:
+    """One training on several GPUs: over more and more servers, and in layouts."""
+    if not all(node.torch_engine for node in (client, *servers)):
+        return []
+    virtual = any(node.virtual for node in (client, *servers))
+    batch, steps, every, turns = WORLDS_VIRTUAL if virtual else WORLDS_REAL
+    size = (VIRTUAL if virtual else REAL)[MAIN]
+    params: dict[str, Param] = {"turns": turns, "batch": batch, "steps": steps, **sized(MAIN, size, every)}
+    names = tuple(node.name for node in servers)
+    near, far = names[0], names[1] if len(names) > 1 else ""
+    estimated = START_S + turns * 4 * (2 * PROCESS_S + 0.4 * steps)
+    scaled: dict[str, Param] = {"servers": names, **params}
+    laid_out: dict[str, Param] = {"server": near, "other": far, **params}
+    made = [
+        one(request, "remoting-scale", f"{client.name}.{MAIN}", (client.name, *names), scaled, estimated),
+        one(request, "remoting-layout", f"{'+'.join(names[:2])}.{MAIN}", names[:2], laid_out, estimated),
+    ]
     return [m for m in made if m.criteria]

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from validation.probes import ProbeDoc, remoting
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.tool import Ran, document, run_tool
 
 START_S = 90.0  # until a request has its answer
@@ -28,6 +28,7 @@ class Asked:
 
     server: str  # GPU server
     parts: list[str]  # of a whole GPU: 1/2, 1/2
+    engine: str = ""  # torch: by a PyTorch program; "": by the driver API and the site's first engine
 
 
 def _line(tenant: subprocess.Popen[str], key: str) -> dict[str, Any]:
@@ -66,7 +67,7 @@ def _let_go(tenant: subprocess.Popen[str]) -> None:
     tenant.wait()
 
 
-def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
+def measure_parts(server: str, parts: list[str], engine: str = "") -> dict[str, Any]:
     """Facts of one whole, cut into parts."""
     gpus = remoting.pool_of([server])
     context_bytes = max(int(gpu["context_bytes"] or 0) for gpu in gpus)
@@ -78,8 +79,8 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
             stack.enter_context(remoting.leased("-n", str(len(gpus) - 1), "-l", server))
         try:
             for part in parts:
-                command = [*remoting.RUN, "-n", "1", "-p", part, "-l", server, "--"]
-                tenants.append(remoting.start([*command, *remoting.attempt("fill")]))
+                command = [*remoting_program.run_words(engine), "-n", "1", "-p", part, "-l", server, "--"]
+                tenants.append(remoting.start([*command, *remoting_program.attempt(engine, "fill")]))
             for tenant in tenants:
                 _line(tenant, "total_bytes")
             # in turn: two that fill at once without a limit could end with equal shares
@@ -113,11 +114,13 @@ def probe(args: Asked) -> ProbeDoc:
     """Memory (bytes) that each part has, and what became of one part too many."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
+        facts: dict[str, Any] = {"server": args.server, **remoting.engine(args.engine)}
         try:
-            facts |= measure_parts(args.server, args.parts)
+            facts |= measure_parts(args.server, args.parts, args.engine)
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
         return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None
 
-    return document("remoting-fraction", remoting.COMMAND, measure, lambda _: remoting.engine()["engine_release"])
+    return document(
+        "remoting-fraction", remoting.COMMAND, measure, lambda _: remoting.engine(args.engine)["engine_release"]
+    )

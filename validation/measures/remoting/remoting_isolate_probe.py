@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.base.counting import number_of
-from validation.probes import PROGRAM_FOLDER, ProbeDoc, remoting
+from validation.probes import PROGRAM_FOLDER, ProbeDoc, remoting, remoting_program
 from validation.probes.tool import Ran, document, last_line, run_tool
 
 PART = "1/4"
@@ -45,6 +45,7 @@ class Asked:
 
     server: str  # GPU server
     elsewhere: str = ""  # another machine of the pool, which Slurm can start a step on
+    engine: str = ""  # torch: by PyTorch programs; "": by the driver API and the site's first engine
 
 
 def code_of(found: dict[str, Any], what: str) -> int:
@@ -95,7 +96,8 @@ class Tenant:
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> Ran:
         """A program in the lease."""
-        command = [*remoting.RUN, "--lease", str(self.lease), "--", *remoting.attempt(*words)]
+        command = [remoting.COMMAND, "run"] if self.args.engine else list(remoting.RUN)
+        command += ["--lease", str(self.lease), "--", *remoting_program.attempt(self.args.engine, *words)]
         return run_tool(command, TRY_S, {**os.environ, **(env or {})})
 
     def found(self, *words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -159,7 +161,7 @@ class Tenant:
 
     def bare(self, offer: dict[str, Any], patience_s: float = TRY_S) -> dict[str, Any]:
         """A program outside `toolkit run`, with the environment that it is given."""
-        here = [sys.executable, "-m", "validation.probes.remoting_attempts", "device"]
+        here = remoting_program.attempt(self.args.engine, "device")
         return remoting.answer(run_tool(here, patience_s, {**os.environ, **offer["environment"]}), "device")
 
     def tokens(self, offer: dict[str, Any], folder: Path) -> None:
@@ -177,7 +179,8 @@ class Tenant:
 
     def stranger(self) -> None:
         """Another user of the same machine."""
-        command = [*remoting.RUN, "--lease", str(self.lease), "--", "true"]
+        program = remoting_program.attempt(self.args.engine, "device") if self.args.engine else ["true"]
+        command = [*remoting.RUN, "--lease", str(self.lease), "--", *program]
         ran = run_tool(["setpriv", f"--reuid={STRANGER}", "--regid=nogroup", "--clear-groups", *command], TRY_S)
         what = "another user of the same machine"
         self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
@@ -214,8 +217,11 @@ class Tenant:
 
     def crash(self) -> None:
         """Another tenant of the same server works on while this one's program dies in the middle."""
-        command = [*remoting.RUN, "-n", "1", "-p", PART, "-l", self.args.server, "--"]
-        other = remoting.start([*command, "elastic-ai-copybench", "--json", "--bytes", "4M", "--repeat", "200"])
+        command = [*remoting_program.run_words(self.args.engine), "-n", "1", "-p", PART, "-l", self.args.server, "--"]
+        works = ["elastic-ai-copybench", "--json", "--bytes", "4M", "--repeat", "200"]
+        if self.args.engine:
+            works = remoting_program.attempt(self.args.engine, "work", "4000")
+        other = remoting.start([*command, *works])
         try:
             time.sleep(2)
             ran = self.run("crash")
@@ -253,7 +259,8 @@ class Tenant:
 def attempts(args: Asked) -> Tenant:
     """All attempts, in an order in which the last ones end the lease."""
     with ExitStack() as stack:
-        lease = stack.enter_context(remoting.leased("-n", "1", "-p", PART, "-l", args.server))
+        by = ["--engine", args.engine] if args.engine else []
+        lease = stack.enter_context(remoting.leased("-n", "1", "-p", PART, "-l", args.server, *by))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elastic-ai-")))
         tenant = Tenant(int(lease["lease"]), args)
         tenant.control()
@@ -277,7 +284,8 @@ def probe(args: Asked) -> ProbeDoc:
     """Every attempt with its outcome; `breaches` counts those that got through."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"server": args.server, "elsewhere": args.elsewhere, **remoting.engine()}
+        facts: dict[str, Any] = {"server": args.server, "elsewhere": args.elsewhere}
+        facts |= remoting.engine(args.engine)
         try:
             tenant = attempts(args)
         except remoting.Unmet as fault:
@@ -286,4 +294,6 @@ def probe(args: Asked) -> ProbeDoc:
         facts["attempts"] = tenant.tried
         return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None
 
-    return document("remoting-isolate", remoting.COMMAND, measure, lambda _: remoting.engine()["engine_release"])
+    return document(
+        "remoting-isolate", remoting.COMMAND, measure, lambda _: remoting.engine(args.engine)["engine_release"]
+    )

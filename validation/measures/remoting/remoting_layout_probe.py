@@ -13,13 +13,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from validation.measures.remoting import remoting_train_probe
 from validation.measures.remoting.remoting_worlds_probe import options, remotely, trained
-from validation.probes import ProbeDoc, remoting
-from validation.probes.remoting_program import PROGRAM
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.tool import Ran, document
 
 MOST = 4
@@ -37,6 +36,7 @@ class Asked:
     hidden: int  # width of the network
     limit_s: float  # all jobs together may take so long
     other: str = ""  # GPU server whose GPUs are R
+    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
 
 
 def layouts(gpus: int, other: str) -> list[str]:
@@ -63,13 +63,16 @@ class Places:
     def __init__(self, args: Asked, counts: dict[str, int], gpus: int, until: float) -> None:
         """counts: GPUs of each server; gpus: of a job."""
         self.args, self.counts, self.gpus, self.until = args, counts, gpus, until
-        self.given = options(gpus, args.batch, args.steps, args.inputs, args.hidden)
+        self.emulated = bool(args.load) and any(gpu["emulated"] for gpu in remoting.gpus_of([args.server]))
+        self.given = options(gpus, args.batch, args.steps, args.inputs, args.hidden, args.load)
 
     def native(self) -> str:
         """N: in a lease's own job, without its engine."""
-        with remoting.leased("-n", str(self.gpus), "-l", self.args.server) as lease:
+        load = self.args.load
+        with remoting.leased("-n", str(self.gpus), "-l", self.args.server, *remoting_program.wish(load)) as lease:
             number = int(lease["lease"])
-            way = remoting_train_probe.commands(number, remoting_train_probe.devices(number))["native"]
+            uuids = remoting_train_probe.devices(number, load)
+            way = remoting_train_probe.commands(number, uuids, load, self.emulated)["native"]
             return trained([*way, *self.given], self.until)
 
     def mixed(self) -> str:
@@ -80,7 +83,7 @@ class Places:
                 more = self.counts[server] - self.gpus // 2
                 if more:
                     stack.enter_context(remoting.leased("-n", str(more), "-l", server))
-            return remotely(self.gpus, both, self.given, self.until)
+            return remotely(self.gpus, both, self.given, self.until, self.args.load)
 
     def train(self, layout: str) -> str:
         """The document of a job in that layout."""
@@ -89,7 +92,7 @@ class Places:
         if "R" in layout and "L" in layout:
             return self.mixed()
         server = self.args.server if layout.startswith("L") else self.args.other
-        return remotely(self.gpus, [server], self.given, self.until)
+        return remotely(self.gpus, [server], self.given, self.until, self.args.load)
 
 
 def train(args: Asked, places: Places) -> str:
@@ -110,7 +113,7 @@ def probe(args: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts: dict[str, Any] = {"server": args.server, "other": args.other, "client": os.uname().nodename}
-        facts |= remoting.engine()
+        facts |= remoting_program.facts(args.load)
         try:
             until = time.monotonic() + args.limit_s
             servers = [args.server, *([args.other] if args.other else [])]
@@ -124,4 +127,5 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document("remoting-layout", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    release = remoting_program.facts(args.load)["engine_release"]
+    return document("remoting-layout", remoting_program.tool_of(args.load), measure, lambda _: release)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from validation.base.counting import number_of
 from validation.measures.remoting.remoting_worlds_probe import options, remotely
-from validation.probes import ProbeDoc, remoting
-from validation.probes.remoting_program import PROGRAM
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.tool import Ran, document
 
 ONE = "one"
@@ -33,6 +32,7 @@ class Asked:
     inputs: int  # numbers of an image
     hidden: int  # width of the network
     limit_s: float  # all jobs together may take so long
+    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
 
 
 def prefixes(servers: int) -> list[int]:
@@ -55,11 +55,10 @@ def train(args: Asked, gpus: dict[str, int]) -> str:
     all_of_them = worlds(args.servers, gpus)
     for turn in range(1, args.turns + 1):
         for name, servers, count in all_of_them if turn % 2 else reversed(all_of_them):
-            given = options(count, args.batch, args.steps, args.inputs, args.hidden)
+            given = options(count, args.batch, args.steps, args.inputs, args.hidden, args.load)
             try:
-                outputs.append(
-                    f"== turn {turn} of {args.turns}: {name} {count}\n{remotely(count, servers, given, until)}\n"
-                )
+                text = remotely(count, servers, given, until, args.load)
+                outputs.append(f"== turn {turn} of {args.turns}: {name} {count}\n{text}\n")
             except remoting.Unmet as fault:
                 raise remoting.Unmet(
                     f"turn {turn}, {number_of(count, 'GPU')} of {number_of(len(servers), 'server')}: {fault}"
@@ -71,7 +70,8 @@ def probe(args: Asked) -> ProbeDoc:
     """Losses, and seconds of each step, of every job."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"client": os.uname().nodename, "servers": args.servers, **remoting.engine()}
+        facts: dict[str, Any] = {"client": os.uname().nodename, "servers": args.servers}
+        facts |= remoting_program.facts(args.load)
         try:
             there = remoting.pool_of(args.servers)
             gpus = {name: sum(gpu["node"] == name for gpu in there) for name in args.servers}
@@ -80,4 +80,5 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document("remoting-scale", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    release = remoting_program.facts(args.load)["engine_release"]
+    return document("remoting-scale", remoting_program.tool_of(args.load), measure, lambda _: release)

@@ -7,23 +7,22 @@ import time
 from collections.abc import Sequence
 
 from validation.measures.remoting.remoting_train_probe import LEAST_S
-from validation.probes import remoting
-from validation.probes.remoting_program import PROGRAM
+from validation.probes import remoting, remoting_program
 from validation.probes.tool import run_tool
 
 HEADING = re.compile(r"^== turn (\d+) of (\d+): (\S+) (\d+)$", re.MULTILINE)
 
 
-def options(gpus: int, batch: int, steps: int, inputs: int, hidden: int) -> list[str]:
+def options(gpus: int, batch: int, steps: int, inputs: int, hidden: int, load: Sequence[str] = ()) -> list[str]:
     """Of the program; batch: images of a step on each GPU."""
-    sizes = ["--steps", str(steps), "--inputs", str(inputs), "--hidden", str(hidden)]
-    return ["--json", "--gpus", str(gpus), "--batch", str(gpus * batch), *sizes]
+    sizes = [] if load else ["--json", "--inputs", str(inputs), "--hidden", str(hidden)]
+    return ["--gpus", str(gpus), "--batch", str(gpus * batch), "--steps", str(steps), *sizes]
 
 
-def remotely(gpus: int, servers: Sequence[str], given: Sequence[str], until: float) -> str:
+def remotely(gpus: int, servers: Sequence[str], given: Sequence[str], until: float, load: Sequence[str] = ()) -> str:
     """The program's document, by a lease of its own of whole GPUs on these servers; Unmet where it did not train."""
-    command = [remoting.COMMAND, "run", "-n", str(gpus), "-l", ",".join(servers), "--", PROGRAM, *given]
-    return trained(command, until)
+    lease = ["-n", str(gpus), "-l", ",".join(servers), *remoting_program.wish(load)]
+    return trained([remoting.COMMAND, "run", *lease, "--", *remoting_program.here(load), *given], until)
 
 
 def trained(command: Sequence[str], until: float) -> str:

@@ -16,12 +16,12 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, short
-from validation.measures.remoting.facts import Remoting
+from validation.measures.remoting.facts import Trained
 from validation.measures.remoting.remoting_layout_probe import layouts
 from validation.measures.remoting.remoting_scale_probe import ONE, prefixes
 from validation.measures.remoting.remoting_worlds_probe import HEADING
-from validation.measures.remoting.train import ALIKE, trained
-from validation.measures.remoting.train_judge import unjudged
+from validation.measures.remoting.train import load_of, of_load, same_keys, trained
+from validation.measures.remoting.train_judge import loaded, unjudged
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name, Positive, once
@@ -42,7 +42,7 @@ class World(Model):
     weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
-class WorldsFacts(Remoting):
+class WorldsFacts(Trained):
     """Jobs in the order in which they ran. batch: images of a step on each GPU. client: where the program ran."""
 
     type: Literal["remote-worlds"] = "remote-worlds"
@@ -167,8 +167,8 @@ def _parsed(
     worlds = []
     for (turn, name), report in reports.items():
         whose = f"{what}: turn {turn}, {name}"
-        times, losses = trained(report, whose, int(report["gpus"]))
-        if other := [key for key in ALIKE if report[key] != first[key]]:
+        times, losses = trained(report, whose, int(report["gpus"]), load_of(params))
+        if other := [key for key in same_keys(params) if report[key] != first[key]]:
             raise ParseError(f"{whose}: {other[0]} is not that of the first job")
         if report["batch"] * first["gpus"] != first["batch"] * report["gpus"]:
             raise ParseError(f"{whose}: another share of images for each GPU than in the first job")
@@ -186,6 +186,7 @@ def _parsed(
         {
             **{key: raw[key] for key in ("emulated", "engine", "engine_release", "client")},
             **{key: first[key] for key in ("inputs", "hidden", "steps")},
+            **of_load(first, params),
             "servers": list(servers),
             "device": first["devices"][0]["name"],
             "batch": batch,
@@ -238,6 +239,10 @@ def _summary(found: Efficiency, count: int) -> Summary:
     return Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=count)
 
 
+def _about(job: Measurement, words: str = "") -> Subject:
+    return Subject.node(job.nodes[0], ", ".join(filter(None, (loaded(job), words))))
+
+
 def _different(facts: Sequence[WorldsFacts]) -> str:
     """The jobs that computed something else than others on as many GPUs, "" where there are none."""
     wrong = [words for known in facts for words in known.differing()]
@@ -250,7 +255,7 @@ def judge_remote_scale(case: Case, criterion: Criterion) -> list[Judgement]:
     turn: that is judged."""
     judged: list[Judgement] = []
     for job in case.serving(criterion):
-        subject = Subject.node(job.nodes[0])
+        subject = _about(job)
         gone = unusable(case, criterion, subject, (job.id,), None)
         if gone is not None:
             judged.append(gone)
@@ -266,7 +271,7 @@ def judge_remote_scale(case: Case, criterion: Criterion) -> list[Judgement]:
         base, *more = facts[0].names()
         for name in more:
             gpus = facts[0].of(name)[0].gpus
-            about = Subject.node(job.nodes[0], f"{number_of(gpus, 'GPU')}, {name.replace('-', ' ')}")
+            about = _about(job, f"{number_of(gpus, 'GPU')}, {name.replace('-', ' ')}")
             over = _over(case, job, name, base, gpus)
             if isinstance(over, str):
                 judged.append(judgement(criterion, about, "not-measured", "missing-metric", over, [job.id]))
@@ -293,7 +298,7 @@ def judge_remote_layouts(case: Case, criterion: Criterion) -> list[Judgement]:
 
 def _layouts(case: Case, criterion: Criterion, job: Measurement) -> list[Judgement]:
     evidence, bound = [job.id], bound_of(case, criterion)
-    subject = Subject.node(job.nodes[0])
+    subject = _about(job)
     gone = unusable(case, criterion, subject, evidence, bound)
     if gone is not None:
         return [gone]
@@ -306,7 +311,7 @@ def _layouts(case: Case, criterion: Criterion, job: Measurement) -> list[Judgeme
     native, *others = names
     loss, judged = loss_of(case.tries(job.id)), []
     for name in others:
-        about = Subject.node(job.nodes[0], name)
+        about = _about(job, name)
         over = _over(case, job, name, native, 1)
         if isinstance(over, str):
             judged.append(judgement(criterion, about, "not-measured", "missing-metric", over, evidence))
@@ -328,12 +333,8 @@ def _layouts(case: Case, criterion: Criterion, job: Measurement) -> list[Judgeme
             judged.append(too_noisy(made, loss) if explains(loss, made) else made)
     if not job.params.get("other"):
         why = f"{job.nodes[0]} is the only GPU server: nothing is remote"
-        judged.append(
-            judgement(criterion, Subject.node(job.nodes[0], "R"), "not-measured", "missing-metric", why, evidence)
-        )
+        judged.append(judgement(criterion, _about(job, "R"), "not-measured", "missing-metric", why, evidence))
     elif facts[0].worlds[0].gpus == 1:
         why = "a server has one GPU: no training is half here and half there"
-        judged.append(
-            judgement(criterion, Subject.node(job.nodes[0], "LR"), "not-applicable", "not-applicable", why, evidence)
-        )
+        judged.append(judgement(criterion, _about(job, "LR"), "not-applicable", "not-applicable", why, evidence))
     return judged
