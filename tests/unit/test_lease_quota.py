@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.lease import quota
+from toolkit.lease import engines, quota
 from toolkit.lease.engines import LeasedGpu
 
 
@@ -63,3 +63,10 @@ def test_a_lease_that_has_ended_leaves_no_group(tmp_path: Path) -> None:
     quota.forget("5", tmp_path)
     assert not group.exists()
     quota.forget("5", tmp_path)
+
+
+def test_seven_sevenths_of_an_emulated_gpu_fit_a_host_that_one_whole_fits() -> None:
+    seventh = engines.host_memory_mib("torch", emulated=True, whole=False)
+    assert 7 * seventh <= 8192
+    assert engines.host_memory_mib("torch", emulated=False, whole=False) == 4096, "a real one has CUDA's libraries"
+    assert engines.host_memory_mib("reference", emulated=True, whole=False) == 512

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from toolkit.errors import or_nearest
-from toolkit.lease import SHARDS_PER_GPU, Exit, LeaseError
+from toolkit.lease import SHARDS_PER_GPU, Exit, LeaseError, engines
 from toolkit.lease.display import several
 from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
-from toolkit.lease.engines import all_installed, installed, load
+from toolkit.lease.engines import all_installed, installed
 from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib, parse_part, part_for_memory
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import MAX_CLIENTS
@@ -98,13 +98,14 @@ def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], pool_
     installed here."""
     if request.where == "server":
         return min((int(n.memory_mib * MEMORY_SHARE) // n.gpus for n in _large(request, nodes)), default=0)
-    stated = load(installed(host.engine_dir, request.engine).engine).HOST_MEMORY_MIB
+    engine, whole = installed(host.engine_dir, request.engine).engine, request.part.whole
     needs = []
     for server in (pool_file.server(node.name) for node in nodes):
         emulated = [gpu.memory_mib for gpu in server.gpus if gpu.emulated]
         part = memory_limit_mib(max(emulated), request.part.shards, request.part.of) if emulated else None
+        stated = engines.host_memory_mib(engine, bool(emulated), whole)
         needs.append(host_memory_mib(server.memory_mib or stated, [part]))
-    return max(needs, default=stated)
+    return max(needs, default=engines.host_memory_mib(engine, False, whole))
 
 
 def _large(request: LeaseRequest, nodes: Sequence[PoolNode]) -> list[PoolNode]:

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from toolkit.lease import JOB_NAME, LeaseError, ages, mig
+from toolkit.lease import JOB_NAME, LeaseError, ages, engines, mig
 from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.endpoint import LeaseEndpoint, NoEndpoint
 from toolkit.lease.engines import Installed, LeasedGpu, installed, load, transport_of
@@ -145,8 +145,13 @@ def due_at(host: Host, until: float | None, code: EndCode = EndCode.TIME) -> Dea
 def _memory_mib(devices: list[LeasedGpu], conf: ServerConf, engine: str, asked_mib: int | None) -> int:
     """Host memory of the instance: exactly what its job asked Slurm for, so that the server never promises more than it
     has. LeaseError where that is less than the engine needs. Without a job (None): what it needs."""
-    emulated = ((d.limit_mib or d.memory_mib) if d.emulated else None for d in devices)
-    needed = host_memory_mib(conf.memory_mib or load(engine).HOST_MEMORY_MIB, emulated)
+    needed = sum(
+        host_memory_mib(
+            conf.memory_mib or engines.host_memory_mib(engine, d.emulated, d.whole),
+            [(d.limit_mib or d.memory_mib) if d.emulated else None],
+        )
+        for d in devices
+    )
     if asked_mib is not None and asked_mib < needed:
         words = f"the lease's job asked for {asked_mib} MiB of host memory, its engine needs {needed} here"
         raise LeaseError(f"{conf.node}: {words}; is pool.json of its machine of another run of site.yml?")

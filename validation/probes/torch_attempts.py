@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -73,6 +74,20 @@ def twice(share: str) -> dict[str, Any]:
     return {"first": held["code"], "code": found["code"]}
 
 
+def room(size: int) -> torch.Tensor | None:
+    """So much memory, written; None where there is none. Whatever the attempt left is over before the next one."""
+    try:
+        block = torch.empty(size, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        block.fill_(7)
+        torch.cuda.synchronize()
+    except torch.OutOfMemoryError:
+        with suppress(torch.OutOfMemoryError):
+            torch.cuda.synchronize()
+        return None
+    return block
+
+
 def fill() -> dict[str, Any]:
     """All of the part's memory, written, in steps from a quarter down to a page; begun when a line comes (one goes out
     before: the session is there), and held until the input ends."""
@@ -81,14 +96,14 @@ def fill() -> dict[str, Any]:
     print(json.dumps(about), flush=True)
     if not sys.stdin.readline():
         return about
-    held, size, code = [], max(int(about["total_bytes"]) // 4 // PAGE * PAGE, PAGE), 0
+    held: list[torch.Tensor] = []
+    size, code = max(int(about["total_bytes"]) // 4 // PAGE * PAGE, PAGE), 0
     while size >= PAGE // 2:
-        try:
-            block = torch.full((size,), 7, dtype=torch.uint8, device="cuda")
-            torch.cuda.synchronize()  # an error of the server's comes no later
-            held.append(block)
-        except torch.OutOfMemoryError:
+        block = room(size)
+        if block is None:
             code, size = OUT_OF_MEMORY, size // 2
+        else:
+            held.append(block)
     found = {**about, "taken_bytes": sum(block.numel() for block in held), "code": code}
     print(json.dumps(found), flush=True)
     sys.stdin.read()

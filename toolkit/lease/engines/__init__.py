@@ -210,6 +210,14 @@ def run_elsewhere(name: str) -> Callable[[Sequence[str], EngineGpus], list[str]]
     return getattr(load(name), "run_elsewhere", None)
 
 
+def host_memory_mib(name: str, emulated: bool, whole: bool) -> int:
+    """Host memory that its server needs for a device, where the site says nothing else; an adapter may have
+    EMULATED_PART_MIB, for a part of an emulated one."""
+    adapter = load(name)
+    less: int = getattr(adapter, "EMULATED_PART_MIB", adapter.HOST_MEMORY_MIB)
+    return less if emulated and not whole else adapter.HOST_MEMORY_MIB
+
+
 def refuse_open(name: str, server: Server) -> None:
     """LeaseError where a server of an engine whose own server asks for no token answers without one."""
     check: Callable[[Server], None] | None = getattr(load(name), "refuse_open", None)

@@ -30,6 +30,8 @@ MAX_SERVERS: int | None = None
 #: Measured on a processor: the launcher 226 MiB with PyTorch 2.13, a session 25 MiB beside what it shares with it, and
 #: 190 MiB more while it trains ResNet-50. CUDA's libraries take host memory for each session, which was not measured.
 HOST_MEMORY_MIB = 4096
+#: Of a part of an emulated GPU: no libraries of CUDA's; its memory is counted beside this. Seven sevenths are to fit.
+EMULATED_PART_MIB = 1024
 #: A child for each of 128 sessions, with 3 threads and PyTorch's own, which are as many as processors where it computes
 #: on them.
 TASKS = 4096
