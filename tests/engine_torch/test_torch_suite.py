@@ -64,7 +64,15 @@ def test_tests_are_counted_by_their_name_and_one_that_ends_the_process_has_faile
     both = Both("test_nothing", native, engine)
     assert list(both.lost()) == ["TestThings::test_fails_float32"]
     assert [line.split(":")[0] for line in both.faults()] == ["test_nothing TestThings"]
-    assert both.row().startswith("| test_nothing.py | 3 | 1 | 1 | 2 | 2 | 1 | 1 | 0 | ")
+    assert both.row().startswith("| test_nothing.py | 3 | 1 | 1 | 2 | 2 | 1 | 0 | 1 | 0 | ")
+
+
+def test_a_dtype_that_gpus_alone_take_is_counted_apart() -> None:
+    """Where torch does not test it on processors; a test that it has there, or another error, is a failure."""
+    why = "NotImplementedError: \"sum_cpu\" not implemented for 'ComplexHalf'"
+    failed = {name: ("failed", text) for name, text in (("A::only", why), ("A::other", "ValueError"), ("A::both", why))}
+    both = Both("test_nothing", Suite({"A::both": ("passed", "")}, True, 1), Suite(failed, True, 1))
+    assert (list(both.no_kernel()), sorted(both.lost())) == (["A::only"], ["A::both", "A::other"])
 
 
 def test_what_the_time_does_not_allow_is_not_counted(tmp_path: Path) -> None:
