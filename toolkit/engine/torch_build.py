@@ -5,7 +5,7 @@ against is asked of that Python itself, and nothing of PyTorch is needed by the 
 content: a second build compiles only what changed.
 
 Artefact (a folder, or tar.gz of it):
-    engine.json                             {"engine": "torch", "release": R, "protocol": "2", "glibc": "2.34",
+    engine.json                             {"engine": "torch", "release": R, "protocol": "3", "glibc": "2.34",
                                              "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
     bin/elastic-ai-torchserver              the server, a Python program
     lib/elastic_ai_torchserver/             its modules

@@ -12,6 +12,7 @@
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -38,15 +39,35 @@ Mask added_mask(const Mask& mask, at::ScalarType dtype) {
   return made;
 }
 
-// A tensor of the same geometry on the CPU, whose memory nobody touches. It wants a gradient where the tensor does: a processor has a
-// fused kernel for no mask of that kind.
-Tensor same_on_cpu(const Tensor& tensor) {
-  Tensor made = at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+constexpr int64_t SOME_SIZE = 16;  // stands for one that torch.compile leaves open: no choice depends on it
+
+// torch.compile traces with tensors that have no memory, under modes that would take what is made here for theirs.
+const c10::DispatchKeySet TRACING{c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::Functionalize};
+
+bool is_traced(const Tensor& tensor) { return tensor.unsafeGetTensorImpl()->key_set().has_any(TRACING); }
+
+// A tensor of the same geometry whose memory nobody touches. It wants a gradient where the tensor does: a processor has a fused
+// kernel for no mask of that kind.
+Tensor same_on(at::Device device, const Tensor& tensor) {
+  auto sizes = tensor.sym_sizes(), strides = tensor.sym_strides();
+  c10::SmallVector<int64_t, 5> plain, laid;
+  bool open = false;
+  for (const c10::SymInt& size : sizes) open |= !size.maybe_as_int(), plain.push_back(size.maybe_as_int().value_or(SOME_SIZE));
+  for (const c10::SymInt& stride : strides) open |= !stride.maybe_as_int(), laid.push_back(stride.maybe_as_int().value_or(SOME_SIZE));
+  std::vector<int64_t> strided = open ? at::detail::defaultStrides(plain) : std::vector<int64_t>(laid.begin(), laid.end());
+  OnDevice on(device.is_cuda() ? device.index() : -1);
+  Tensor made = device.is_cpu() ? at::detail::empty_strided_cpu(plain, strided, tensor.scalar_type())
+                                : at::detail::empty_strided_generic(plain, strided, device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                                    tensor.scalar_type());
   return made.set_requires_grad(tensor.requires_grad());
 }
 
+Tensor same_on_cpu(const Tensor& tensor) { return same_on(at::kCPU, tensor); }
+
+// The choice of torch's own function for processors.
 int64_t processor_choice(const Tensor& query, const Tensor& key, const Tensor& value, const Mask& mask, double dropout, bool causal, Scale scale,
                          bool grouped) {
+  c10::impl::ExcludeDispatchKeyGuard plain(TRACING);
   Mask here = mask && mask->defined() ? Mask(same_on_cpu(*mask)) : std::nullopt;
   return at::_fused_sdp_choice(same_on_cpu(query), same_on_cpu(key), same_on_cpu(value), here, dropout, causal, scale, grouped);
 }
@@ -68,6 +89,11 @@ int64_t server_choice(const Tensor& query, const Tensor& key, const Tensor& valu
   static std::mutex mutex;
   static std::unordered_map<std::string, int64_t> choices;
   if (device(query.device().index()).processor) return processor_choice(query, key, value, mask, dropout, causal, scale, grouped);
+  if (is_traced(query)) {
+    c10::impl::ExcludeDispatchKeyGuard plain(TRACING);
+    Mask here = mask && mask->defined() ? Mask(same_on(query.device(), *mask)) : std::nullopt;
+    return server_choice(same_on(query.device(), query), same_on(query.device(), key), same_on(query.device(), value), here, dropout, causal, scale, grouped);
+  }
   Mask there = mask ? Mask(with_memory(*mask)) : std::nullopt;
   std::vector<c10::IValue> stack{with_memory(query), with_memory(key), with_memory(value), there, dropout, causal, scale, grouped};
   BorrowedEncoder encoded;

@@ -7,6 +7,7 @@
 
 #include "encode.h"
 #include "learn.h"
+#include "record.h"
 
 namespace eat {
 
@@ -77,7 +78,9 @@ void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<I
         need_room(device, signature->results.bytes);
         message.bytes.clear();
         put_changed_flags(*device.server, message);
+        if (recorder && !message.bytes.empty()) recorder->cannot("it changes settings of torch");
         uint32_t number = send_call(*encoded, *signature, message);
+        if (recorder) recorder->call(info, *encoded, *signature, number);
         order.unlock();
         if (device.connection().has_news()) raise_news(device);
         answer(info, device, signature->results, number, stack);

@@ -11,6 +11,7 @@
 #include "memory.h"
 #include "packing.h"
 #include "python.h"
+#include "record.h"
 
 namespace eat {
 
@@ -53,6 +54,7 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
     head(0, count);
     message.put(data, static_cast<size_t>(count));
     connection.send(storage.device->there, message.bytes);
+    if (recorder) recorder->upload(from, storage.number, offset, data, count);
     if (offset == 0 && count == storage.bytes && count <= KEPT_KNOWN) storage.known.assign(data, static_cast<size_t>(count));
     return;
   }
@@ -89,6 +91,7 @@ void fetch_bytes(const Tensor& to, const Tensor& from, bool later) {
   if (!storage.known.empty() && offset + count <= storage.known.size()) {
     memcpy(data, storage.known.data() + offset, count);
     counters.known++;
+    if (recorder) recorder->cannot("it reads a value");
     return;
   }
   Device& device = *storage.device;

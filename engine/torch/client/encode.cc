@@ -8,6 +8,7 @@
 
 #include "copies.h"
 #include "random.h"
+#include "record.h"
 
 namespace eat {
 
@@ -74,6 +75,7 @@ void Encoder::cpu_tensor(const at::Tensor& tensor) {
   put<uint8_t>(wrapped);
   kinds += static_cast<char>(tensor.scalar_type());
   kinds += static_cast<char>(wrapped);
+  if (recorder) recorder->value(tensor, payload.size());
   payload.append(static_cast<const char*>(plain.const_data_ptr()), plain.element_size());
 }
 
@@ -90,7 +92,10 @@ void Encoder::tensor(const at::Tensor& tensor) {
   need_carried(dimensions, info_->name);
   RemoteStorage& storage = remote_storage(tensor);
   on(*storage.device);
-  if (argument_->changed) storage.known.clear();
+  if (argument_->changed) {
+    storage.known.clear();
+    if (recorder) recorder->write(storage.number);
+  }
   size_t slot = 0;
   while (slot < slots.size() && slots[slot] != storage.number) slot++;
   if (slot == slots.size()) slots.push_back(storage.number);
@@ -219,6 +224,7 @@ void Encoder::value(const c10::IValue& value) {
 
 void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   info_ = &info;
+  if (recorder) recorder->begin_call();
   key.clear();
   payload.clear();
   slots.clear();

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include "graphs.h"
 #include "memory.h"
 #include "random.h"
 
@@ -24,6 +25,7 @@ std::optional<at::Generator> default_generator_of(int64_t number) { return defau
 TORCH_LIBRARY(elastic_ai, library) {
   library.def("resize_storage_(Tensor(a!) self, int bytes) -> ()");
   library.def("default_generator(int device) -> Generator?", &eat::default_generator_of);
+  eat::define_graphs(library);
 }
 
 TORCH_LIBRARY_IMPL(elastic_ai, CUDA, library) { library.impl("resize_storage_", &eat::resize_storage_); }

@@ -1,6 +1,8 @@
 // The allocator of devices, the one of pinned memory, and what is counted: see memory.h.
 #include "memory.h"
 
+#include "record.h"
+
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -72,6 +74,7 @@ void release(void* context) {
     count_gone(storage->device->memory, storage->bytes);
     try {
       send_number(*storage->device, ToServer::FREE, storage->number, nullptr);
+      if (recorder) recorder->free(storage->number);
     } catch (const std::exception&) {  // the server is gone, and the storage with it
     }
   }
@@ -103,6 +106,7 @@ class RemoteAllocator final : public c10::DeviceAllocator {
     uint32_t number = next_storage();
     send_number(device, ToServer::ALLOC, number, &bytes);
     counters.local++;
+    if (recorder) recorder->allocate(device, number, bytes);
     return pointer(device, number, bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "../shared/network.h"
+#include "sent.h"
 
 namespace eat {
 
@@ -32,6 +33,7 @@ std::string cut_off(const Where& where) {
 }  // namespace
 
 bool (*interrupted)() = nullptr;
+thread_local int64_t sent_messages = 0;
 
 Connection::~Connection() { close(); }
 
@@ -62,6 +64,7 @@ void Connection::wake() {
 }
 
 void Connection::send(uint8_t device, std::string_view messages) {
+  sent_messages++;
   Lock lock(mutex_);
   check(lock);
   put(device, messages);
@@ -76,6 +79,7 @@ void Connection::wait_for_room() {
 
 void Connection::send_with(uint8_t device, std::string_view head, const char* data, size_t count,
                            std::shared_ptr<void> keep, bool waits) {
+  sent_messages++;
   Lock lock(mutex_);
   check(lock);
   put(device, head);
@@ -256,6 +260,7 @@ void Connection::write_loop() {
 }
 
 std::shared_ptr<Ticket> Connection::ticket(char* to, uint64_t room, std::shared_ptr<void> keep, bool background) {
+  sent_messages++;
   auto made = std::make_shared<Ticket>();
   made->tag = next_tag_++;
   made->to = to;

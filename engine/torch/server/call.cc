@@ -105,9 +105,9 @@ Tensor Call::own(Tensor tensor, const Geometry* as) {
   return tensor;
 }
 
-void Call::store(const std::vector<Belief>& beliefs, const std::vector<uint32_t>& numbers) {
+void Call::store(const std::vector<Belief>& beliefs, size_t count, const Put& put) {
   auto made = outputs();
-  if (made.size() != beliefs.size() || made.size() != numbers.size())
+  if (made.size() != beliefs.size() || made.size() != count)
     throw Refused("it has " + std::to_string(made.size()) + " results, the client expects " +
                   std::to_string(beliefs.size()));
   // All are looked at before the first is kept: an error leaves none of them.
@@ -125,11 +125,11 @@ void Call::store(const std::vector<Belief>& beliefs, const std::vector<uint32_t>
   for (size_t i = 0; i < made.size(); i++) {
     if (!beliefs[i].defined) continue;
     if (ready[i].defined()) {
-      session_.storages.add(numbers[i], {ready[i].storage(), nullptr});
+      put(i, {ready[i].storage(), nullptr});
     } else {
       auto why = "its result " + std::to_string(i) + " is " + described(made[i]) + ", the client expects " +
                  described(beliefs[i].geometry);
-      session_.storages.add(numbers[i], {c10::Storage(), own_fault(op_.name, why)});
+      put(i, {c10::Storage(), own_fault(op_.name, why)});
     }
   }
 }
@@ -193,10 +193,7 @@ void Call::put_results(Writer& to, uint32_t first, size_t most) {
   }
 }
 
-void spoil(Session& session, const FaultPtr& fault, const Operator* op, const std::vector<Value>& arguments,
-           const Slots& slots, const std::vector<uint32_t>& numbers) {
-  for (auto number : numbers)
-    if (number) session.storages.add(number, {c10::Storage(), fault});
+void spoil_written(const FaultPtr& fault, const Operator* op, const std::vector<Value>& arguments, const Slots& slots) {
   if (!op) return;
   for (auto argument : op->written)
     each_tensor(arguments[argument], [&](const Value& value) {

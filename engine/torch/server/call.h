@@ -22,7 +22,8 @@ class Call {
 
   // New tensors, lists taken apart, in order; `put` makes the body of an ANSWER to ASK of them.
   std::vector<at::Tensor> outputs() const;
-  void store(const std::vector<Belief>& beliefs, const std::vector<uint32_t>& numbers);
+  // Gives what each new output of `count` is to `put`, which keeps it.
+  void store(const std::vector<Belief>& beliefs, size_t count, const Put& put);
   void put_results(Writer& to, uint32_t first, size_t most);
   // Refused where a written argument has another geometry than the client expects.
   void check_written() const;
@@ -43,8 +44,7 @@ class Call {
   std::vector<const c10::StorageImpl*> taken_;
 };
 
-// What a call that does not run leaves: its new outputs, and what it would have written, cannot be read.
-void spoil(Session& session, const FaultPtr& fault, const Operator* op, const std::vector<Value>& arguments,
-           const Slots& slots, const std::vector<uint32_t>& numbers);
+// What a call that does not run would have written cannot be read.
+void spoil_written(const FaultPtr& fault, const Operator* op, const std::vector<Value>& arguments, const Slots& slots);
 
 }  // namespace eat

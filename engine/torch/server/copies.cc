@@ -68,18 +68,25 @@ Ring& ring(c10::Device device) {
 
 }  // namespace
 
-void Session::alloc(Reader& body) {
-  auto number = body.get<uint32_t>();
-  auto count = body.get<uint64_t>();
+Held Session::allocated(uint64_t count) {
   try {
-    storages.add(number, {new_bytes(device_, count).storage(), telling.broken()});
-  } catch (const WireError&) {
-    throw;
+    return {new_bytes(device_, count).storage(), telling.broken()};
   } catch (const std::exception&) {
     auto fault = fault_now(ALLOCATION);
     telling.keep(fault);
-    storages.add(number, {c10::Storage(), fault});
+    return {c10::Storage(), fault};
   }
+}
+
+void Session::alloc(Reader& body) {
+  auto number = body.get<uint32_t>();
+  storages.add(number, allocated(body.get<uint64_t>()));
+}
+
+void Session::put_constant(Held& held, uint64_t offset, const char* bytes, uint64_t count) {
+  if (!held.has_memory()) return;  // what spoiled it has been, or will be, told
+  if (!within(held.storage, offset, count)) return telling.keep(held.fault = own_fault(UPLOAD, "an upload reaches beyond its storage"));
+  if (count) fill(held, offset, count, [bytes](char* to, uint64_t from, uint64_t part) { memcpy(to, bytes + from, part); });
 }
 
 void Session::resize(Reader& body) {

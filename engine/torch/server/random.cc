@@ -150,6 +150,7 @@ void Session::drop(Reader& body) {
     case Dropped::EVENT: events_.erase(number); break;
     case Dropped::STAGED: staging_.take(number); break;
     case Dropped::UNUSED_MEMORY: drop_unused_memory(); break;  // whatever its number
+    case Dropped::GRAPH: drop_graph(number); break;
     default: throw WireError("nothing of such a kind can be dropped");
   }
 }

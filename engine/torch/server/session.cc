@@ -9,6 +9,7 @@
 #include "../shared/flags.h"
 #include "account.h"
 #include "call.h"
+#include "graphs.h"
 
 namespace eat {
 namespace {
@@ -28,6 +29,8 @@ Session::Session(int fd, const Settings& s, const Operators& operators)
     began_->record(c10::impl::getDeviceGuardImpl(c10::kCUDA)->getStream(device_));
   }
 }
+
+Session::~Session() = default;
 
 c10::Device Session::device(int index) const {
   if (index >= settings.devices) throw Refused("there is no device " + std::to_string(index));
@@ -88,7 +91,7 @@ void Session::handle(ToServer kind, Reader& body) {
     case ToServer::FORGET: {
       auto at = signatures_.find(body.get<uint32_t>());
       if (at == signatures_.end()) break;
-      signature_bytes_ -= at->second.bytes;
+      signature_bytes_ -= at->second->bytes;
       signatures_.erase(at);
       break;
     }
@@ -116,6 +119,8 @@ void Session::handle(ToServer kind, Reader& body) {
     case ToServer::DROP: drop(body); break;
     case ToServer::PEER_COPY: peer_copy(body); break;
     case ToServer::USE: use(body); break;
+    case ToServer::GRAPH: graph(body); break;
+    case ToServer::RUN: run_graph(body); break;
     default: throw WireError("there is no message of kind " + std::to_string(static_cast<int>(kind)));
   }
 }
@@ -142,7 +147,7 @@ void Session::signature(Reader& body) {
   }
   signature_bytes_ += made.bytes;
   if (signature_bytes_ > MOST_SIGNATURE_BYTES) throw WireError("larger signatures than a session may have");
-  if (!signatures_.emplace(number, std::move(made)).second) throw WireError("a signature's number is in use");
+  if (!signatures_.emplace(number, std::make_shared<const Signature>(std::move(made))).second) throw WireError("a signature's number is in use");
 }
 
 FaultPtr Session::get_slots(Reader& body, Slots& slots, const std::string& name) {
@@ -163,25 +168,32 @@ FaultPtr Session::get_slots(Reader& body, Slots& slots, const std::string& name)
 void Session::call(Reader& body) {
   auto at = signatures_.find(body.get<uint32_t>());
   if (at == signatures_.end()) throw WireError("a call of no signature");
-  const Signature& s = at->second;
+  const Signature& s = *at->second;
   Slots slots;
   auto fault = get_slots(body, slots, s.op ? s.op->name : NOTHING);
   auto payload_bytes = body.get<uint16_t>();
   Reader payload(body.take(payload_bytes), payload_bytes);
   numbers_.resize(body.get<uint16_t>());
   body.array(numbers_.data(), numbers_.size());
+  run_call(s, slots, std::move(fault), payload, numbers_.size(), [&](size_t i, Held held) {
+    // 0: the client knows that it is not defined
+    if (numbers_[i] || held.has_memory()) storages.add(numbers_[i], std::move(held));
+  });
+}
+
+void Session::run_call(const Signature& s, const Slots& slots, FaultPtr fault, Reader& payload, size_t outputs, const Put& put) {
   if (!fault && s.refused) {
     fault = again(*s.refused);
     telling.keep(fault);
   }
-  if (!fault && !settings.runs) return skip(s.beliefs);
+  if (!fault && !settings.runs) return skip(s.beliefs, outputs, put);
   if (!fault) {
     Running running(watch_, s.op->name);
     try {
       Call one(*this, *s.op, s.arguments, slots);
       one.run(payload);
       one.check_written();
-      one.store(s.beliefs, numbers_);
+      one.store(s.beliefs, outputs, put);
       return;
     } catch (const WireError&) {
       throw;
@@ -191,17 +203,18 @@ void Session::call(Reader& body) {
     telling.keep(fault);
   }
   counters.failed++;
-  spoil(*this, fault, s.op, s.arguments, slots, numbers_);
+  for (size_t i = 0; i < outputs; i++) put(i, {c10::Storage(), fault});
+  spoil_written(fault, s.op, s.arguments, slots);
 }
 
-void Session::skip(const std::vector<Belief>& beliefs) {
-  if (beliefs.size() != numbers_.size()) throw WireError("a call with another number of results than its signature");
+void Session::skip(const std::vector<Belief>& beliefs, size_t outputs, const Put& put) {
+  if (beliefs.size() != outputs) throw WireError("a call with another number of results than its signature");
   for (size_t i = 0; i < beliefs.size(); i++) {
     if (beliefs[i].defined) {
       auto bytes = static_cast<int64_t>(beliefs[i].geometry.bytes);
       at::Tensor made = at::empty({bytes}, at::TensorOptions(c10::kByte).device(device_));
       if (bytes <= SMALL_BYTES) made.zero_();  // it may be indices, for an operator that is asked for
-      storages.add(numbers_[i], {made.storage(), nullptr});
+      put(i, {made.storage(), nullptr});
     }
   }
 }

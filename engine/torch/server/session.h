@@ -37,11 +37,17 @@ struct Signature {
   std::vector<Belief> beliefs;
   size_t bytes = 0;  // of its message
 };
+using SignaturePtr = std::shared_ptr<const Signature>;
+// Keeps the output of that position.
+using Put = std::function<void(size_t, Held)>;
+
+struct Graph;  // graphs.h
 
 class Session {
  public:
   Session(int fd, const Settings& settings, const Operators& operators);
   // Until the client goes (Gone) or says what is no message (WireError).
+  ~Session();
   void run();
   void tell_ending(const std::string& why);
   void greet(const std::string& welcome) { link_.write(welcome); }
@@ -63,7 +69,14 @@ class Session {
   void signature(Reader& body);
   void call(Reader& body);
   void ask(Reader& body);
-  void skip(const std::vector<Belief>& beliefs);
+  // One call: the slots are found; `fault` is why it cannot run, if it cannot.
+  void run_call(const Signature& signature, const Slots& slots, FaultPtr fault, Reader& payload, size_t outputs, const Put& put);
+  void skip(const std::vector<Belief>& beliefs, size_t outputs, const Put& put);
+  void graph(Reader& body);
+  void run_graph(Reader& body);
+  void drop_graph(uint32_t number);
+  Held allocated(uint64_t count);
+  void put_constant(Held& held, uint64_t offset, const char* bytes, uint64_t count);
   void alloc(Reader& body);
   void resize(Reader& body);
   void down(Reader& body);
@@ -91,8 +104,10 @@ class Session {
   Watch watch_;
   c10::Device device_;
   std::string body_;
-  std::unordered_map<uint32_t, Signature> signatures_;
+  std::unordered_map<uint32_t, SignaturePtr> signatures_;
   size_t signature_bytes_ = 0;
+  std::unordered_map<uint32_t, std::unique_ptr<Graph>> graphs_;
+  size_t graph_bytes_ = 0;
   std::unordered_map<uint32_t, at::Generator> generators_;
   std::unordered_map<uint32_t, at::Tensor> states_;
   struct Event {

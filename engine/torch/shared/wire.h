@@ -47,6 +47,9 @@ constexpr size_t MOST_STORAGES = size_t(1) << 20;
 constexpr size_t MOST_STATES = 65536;               // kept states of generators, events, generators: of each
 constexpr size_t MOST_TEXT = 4096;                  // of an error's or a warning's text, a name, a string argument
 constexpr size_t MOST_FAULTS = 16384;               // errors that storages are spoiled by, each with a text of its own
+constexpr size_t MOST_GRAPHS = 4096;                // told and not dropped
+constexpr size_t MOST_GRAPH_BYTES = size_t(128) << 20;  // of all graphs, counted as `graph_bytes` does
+constexpr size_t MOST_REGISTERS = size_t(1) << 18;  // of one graph
 constexpr size_t MOST_ERRORS = 64;                  // errors, and warnings, that wait to be told; later ones are dropped
 
 enum class ToServer : uint8_t {
@@ -77,9 +80,29 @@ enum class ToServer : uint8_t {
                    // (MOST_CHUNK): kept in the server's own memory until USE or DROP. Pieces come in their order. Only these
                    // may be read before messages that came earlier: nothing but USE and DROP of that number sees them
   USE = 24,        // u32 number, u8 Form, storage, u64 offset, u64 bytes: what was staged becomes these bytes of the storage
+  GRAPH = 25,      // u32 graph, u32 registers, u32 inputs, u32 n, n registers: the outputs, u32 n, n patches, u32 n, n steps:
+                   // calls that are run together by RUN. See `Step`
+  RUN = 26,        // u32 graph, a storage for each input, a new storage for each output, the bytes of its patches
 };
 
-enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2, STAGED = 3, UNUSED_MEMORY = 4 };
+// A graph works on registers. The first ones are its inputs, storages of the session's; each other one is written once, by the step that
+// makes it, before it is read, and is free after FREE or at the end; the outputs become storages of the session's at the end.
+// patch: u32 offset, u16 bytes: this part of all payloads of the graph, one after the other, comes with each RUN
+enum class Step : uint8_t {
+  CALL = 'C',   // u32 signature, u16 n, n registers (the slots), u16 bytes and payload, u16 m, m registers: new outputs (NO_REGISTER:
+                // it is not defined). A signature may be forgotten after the GRAPH that names it
+  FREE = 'F',   // register; not one of the inputs
+  ALLOC = 'A',  // register, u64 bytes
+  UP = 'U',     // register, u64 offset, u32 bytes and they
+};
+constexpr uint32_t NO_REGISTER = UINT32_MAX;
+constexpr size_t STEP_BYTES = 128;  // a step counts as so many besides its own
+// What a graph counts: its message, its steps, its registers, and its signatures, each once.
+constexpr size_t graph_bytes(size_t message, size_t steps, size_t registers, size_t signatures) {
+  return message + steps * STEP_BYTES + registers * 8 + signatures;
+}
+
+enum class Dropped : uint8_t { GENERATOR = 0, STATE = 1, EVENT = 2, STAGED = 3, UNUSED_MEMORY = 4, GRAPH = 5 };
 enum class Form : uint8_t { PLAIN = 0 };  // how the bytes of a storage stand in what was staged
 
 enum class ToClient : uint8_t {

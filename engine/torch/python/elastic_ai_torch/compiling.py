@@ -1,4 +1,4 @@
-"""torch.compile: one sentence, then the program runs as written. Nothing is compiled for a GPU that is elsewhere."""
+"""torch.compile: its default backend makes no kernels for a leased GPU, but sends whole graphs (graphs.py)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 
 #: Backends that only trace; they run here as they are.
 _PLAIN = ("eager", "aot_eager", "aot_eager_decomp_partition")
+#: Backends that make kernels, or keep launches: graphs that go whole stand for them.
+_WHOLE = (None, "inductor", "cudagraphs")
 _said = False
 
 
@@ -19,11 +21,17 @@ def install() -> None:
     own = torch.compile
 
     def compile(model: Any = None, *, backend: Any = None, **named: Any) -> Any:
+        if _leased(backend):
+            from elastic_ai_torch.graphs import backend as whole
+
+            if named.get("mode") is not None and named.get("options") is not None:
+                return own(model, **named)  # torch's own error
+            return own(model, backend=whole, **named)
         if backend in _PLAIN or callable(backend):
             return own(model, backend=backend, **named)
         if model is None:
             return lambda function: compile(function, backend=backend, **named)
-        _say()
+        _say(backend)
         if not callable(model):
             return own(model, **named)  # torch's own error
         if isinstance(model, torch.nn.Module):
@@ -35,6 +43,10 @@ def install() -> None:
     compile.__doc__ = own.__doc__
     torch.compile = compile
     sys.meta_path.insert(0, _WhenLoaded())
+
+
+def _leased(backend: Any) -> bool:
+    return backend is None or (isinstance(backend, str) and backend in _WHOLE)
 
 
 class _WhenLoaded(importlib.abc.MetaPathFinder):
@@ -62,18 +74,23 @@ def _replace_optimize(module: Any) -> None:
     own = module._optimize
 
     def optimize(rebuild_ctx: Any, backend: Any = "inductor", **named: Any) -> Any:
+        if _leased(backend):
+            from elastic_ai_torch.graphs import backend as whole
+
+            return own(rebuild_ctx, whole, **named)
         if backend in _PLAIN or callable(backend):
             return own(rebuild_ctx, backend, **named)
-        _say()
+        _say(backend)
         return module._NullDecorator()
 
     module._optimize = optimize
 
 
-def _say() -> None:
+def _say(backend: Any) -> None:
     global _said
     if not _said:
         _said = True
         print(
-            "torch.compile: nothing is compiled for a leased GPU; the program runs as written (eager)", file=sys.stderr
-        )
+            f"torch.compile: the backend {backend!r} makes nothing for a leased GPU; the program runs as written "
+            "(eager)", file=sys.stderr,
+        )  # fmt: skip
