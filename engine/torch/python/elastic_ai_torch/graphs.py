@@ -186,6 +186,4 @@ def _say(why: str) -> None:
     global _said
     if not _said:
         _said = True
-        print(
-            f"torch.compile: a graph runs operator by operator on the leased GPU (eager), for {why}", file=sys.stderr
-        )
+        print(f"torch.compile: a graph runs operator by operator on the leased GPU (eager), for {why}", file=sys.stderr)
