@@ -86,7 +86,12 @@ void Session::alloc(Reader& body) {
 void Session::put_constant(Held& held, uint64_t offset, const char* bytes, uint64_t count) {
   if (!held.has_memory()) return;  // what spoiled it has been, or will be, told
   if (!within(held.storage, offset, count)) return telling.keep(held.fault = own_fault(UPLOAD, "an upload reaches beyond its storage"));
-  if (count) fill(held, offset, count, [bytes](char* to, uint64_t from, uint64_t part) { memcpy(to, bytes + from, part); });
+  if (!count) return;
+  try {
+    bytes_of(held.storage, offset, count).copy_(bytes_at(bytes, count));
+  } catch (const std::exception&) {
+    telling.keep(held.fault = fault_now(UPLOAD));
+  }
 }
 
 void Session::resize(Reader& body) {
