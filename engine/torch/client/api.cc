@@ -8,6 +8,7 @@
 #include <new>
 
 #include "ahead.h"
+#include "graphs.h"
 #include "guard.h"
 #include "memory.h"
 #include "packing.h"
@@ -240,6 +241,7 @@ int eat_stats(int64_t out[24]) {
     out[14] = counters.ahead_used;
     out[15] = packed_uploads;
     out[16] = ahead_bytes;
+    out[17] = graph_runs;
     std::vector<Server*> seen;
     for (int i = 0; i < device_count(); i++) {
       Server* server = device_unconnected(i).server;

@@ -3,6 +3,8 @@
 
 #include <torch/library.h>
 
+#include <atomic>
+
 namespace eat {
 
 // elastic_ai::graph_*, for python/elastic_ai_torch/graphs.py.

@@ -247,6 +247,7 @@ void resize_storage(c10::StorageImpl& storage, int64_t bytes) {
   Device& device = *remote.device;
   if (bytes > remote.bytes) need_room(device, bytes - remote.bytes);
   send_number(device, ToServer::RESIZE, remote.number, &bytes);
+  if (recorder) recorder->resize(remote.number, bytes);
   if (bytes > remote.bytes) count_new(device.memory, bytes - remote.bytes), device.memory.allocations--;
   else count_gone(device.memory, remote.bytes - bytes);
   remote.bytes = bytes;

@@ -52,6 +52,7 @@ bool Recorder::reads(uint32_t number, uint32_t& at) {
     return false;
   }
   at = found->second;
+  unused_.erase(at);
   return true;
 }
 
@@ -115,8 +116,21 @@ void Recorder::allocate(const Device& device, uint32_t number, int64_t bytes) {
   if (!why_.empty() || !on(device)) return;
   count_++;
   steps_.put(Step::ALLOC);
-  steps_.put(add(number, bytes));
+  uint32_t at = add(number, bytes);
+  steps_.put(at);
+  unused_[at] = steps_.bytes.size();
   steps_.put<uint64_t>(static_cast<uint64_t>(bytes));
+}
+
+void Recorder::resize(uint32_t number, int64_t bytes) {
+  expected_++;
+  auto found = registers_.find(number);
+  auto unused = found == registers_.end() ? unused_.end() : unused_.find(found->second);
+  if (unused == unused_.end()) return cannot("it gives memory another size");
+  memcpy(&steps_.bytes[unused->second], &bytes, sizeof bytes);
+  held_ += bytes - bytes_[found->second];
+  found_.most_bytes = std::max(found_.most_bytes, held_);
+  bytes_[found->second] = bytes;
 }
 
 void Recorder::free(uint32_t number) {

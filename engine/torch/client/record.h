@@ -52,6 +52,8 @@ class Recorder {
   void call(const OperatorInfo& info, const Encoder& encoded, const Signature& signature, uint32_t first);
   void allocate(const Device& device, uint32_t number, int64_t bytes);
   void free(uint32_t number);
+  // Of memory that nothing has used yet: an `out=` of no size that gets its own.
+  void resize(uint32_t number, int64_t bytes);
   void upload(const at::Tensor& from, uint32_t number, int64_t offset, const char* data, int64_t count);
   void write(uint32_t number);
   // A message that changes nothing for the graph: a signature.
@@ -75,6 +77,7 @@ class Recorder {
   std::unordered_map<uint32_t, uint32_t> registers_;       // by the storage's number
   std::vector<int64_t> bytes_;                             // of each register
   std::vector<bool> written_;
+  std::unordered_map<uint32_t, size_t> unused_;            // registers made by ALLOC: where its bytes stand in `steps_`
   std::unordered_map<uint32_t, size_t> signatures_;        // their bytes
   std::vector<std::pair<size_t, uint32_t>> pending_;       // place in the payload, input
   std::vector<std::pair<uint32_t, Recording::Patch>> patches_;

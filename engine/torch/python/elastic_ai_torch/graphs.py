@@ -96,16 +96,6 @@ class Graph:
         return results
 
 
-class Boxed(Graph):
-    """The same, called with a list that is the graph's to empty, as AOTAutograd calls what it compiled."""
-
-    _boxed_call = True
-
-    def __call__(self, inputs: list[Any]) -> Sequence[Any]:  # type: ignore[override]
-        """As the module."""
-        return self.run(inputs)
-
-
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """A backend of torch.compile. Graphs without a tensor on a leased GPU are left to inductor."""
     if not _on_gpu(module, inputs):
@@ -121,8 +111,14 @@ def _with_gradients(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Call
     from functorch.compile import default_partition
     from torch._dynamo.backends.common import aot_autograd
 
-    def compiled(traced: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Boxed:
-        return Boxed(traced, why_not(traced))
+    def compiled(traced: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
+        graph = Graph(traced, why_not(traced))
+
+        def boxed(given: list[Any]) -> Sequence[Any]:
+            return graph.run(given)
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        return boxed
 
     # Nothing is computed twice, and what eager keeps for the backward pass is kept.
     make: Any = aot_autograd(
