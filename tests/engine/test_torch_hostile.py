@@ -6,7 +6,7 @@ import os
 import random
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,6 +54,47 @@ def hostile_and_neighbour(one: Server, seeds: range) -> None:
 def staged(number: int, data: bytes, total: int | None = None, offset: int = 0) -> bytes:
     """The body of a STAGE."""
     return struct.pack("<IQQ", number, len(data) if total is None else total, offset) + data
+
+
+def graph(
+    number: int = 1,
+    registers: int = 1,
+    inputs: int = 0,
+    outputs: Sequence[int] = (),
+    steps: Sequence[bytes] = (),
+    patches: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """A GRAPH of this session's only."""
+    return wire.message(wire.GRAPH, wire.graph(number, registers, inputs, list(outputs), list(steps), patches))
+
+
+MAKE = b"A" + struct.pack("<IQ", 1, 8)
+DROP = b"F" + struct.pack("<I", 1)
+
+
+def test_a_graph_keeps_to_its_limits_and_tells_its_faults_as_calls_do(one: Server) -> None:
+    """A refused operator, an input that there is not, memory beyond the limit: kept, and the session goes on."""
+    values = arguments(tensor(0, [3]), tensor(1, [3]), integer(1))
+    three = beliefs(geometry(FLOAT, [3]))
+    told = struct.pack("<I", 1) + wire.text("aten::add") + wire.text("Tensor") + values + three
+    refused = struct.pack("<I", 2) + wire.text("aten::from_file") + wire.text("") + values + three
+    with wire.Client(one.port, TOKEN) as session:
+        a = session.floats(1, 2, 3)
+        steps = [wire.step_call(1, [0, 0], [1]), wire.step_call(1, [1, 0], [2]), DROP]
+        sent = wire.message(wire.SIGNATURE, told) + wire.message(wire.SIGNATURE, refused)
+        sent += graph(1, 3, 1, [2], steps) + graph(2, 2, 1, [1], [wire.step_call(2, [0], [1])])
+        sent += graph(3, 2, 0, [1], [b"A" + struct.pack("<IQ", 1, 1 << 30)])
+        sent += wire.message(wire.FORGET, struct.pack("<I", 1))
+        sent += wire.message(wire.RUN, struct.pack("<III", 1, a, 100))
+        sent += wire.message(wire.RUN, struct.pack("<III", 1, 77, 101))
+        sent += wire.message(wire.RUN, struct.pack("<III", 2, a, 102))
+        sent += wire.message(wire.RUN, struct.pack("<II", 3, 103))
+        session.socket.sendall(sent)
+        assert session.read(100, 3) == [3, 6, 9]
+        for number, words in ((101, "no storage 77"), (102, "not among the operators"), (103, "memory")):
+            [(_, text, _)] = session.down(number, 4).errors
+            assert words in text
+        assert session.read(100, 3) == [3, 6, 9]
 
 
 BEGUN = wire.message(wire.STAGE, staged(1, b"12", 8))
@@ -131,6 +172,25 @@ def test_malformed_messages_find_nothing_under_sanitizers(tmp_path: Path) -> Non
         (unpacked(wire.packed([b"abcd"], 5, inner=4)), "another number of indices"),
         (unpacked(wire.packed([b"abcd"], 4)[:9]), "shorter than it says"),
         (unpacked(wire.packed([b"abcd"], 4), offset=2), "begin between two"),
+        (wire.message(wire.RUN, struct.pack("<I", 1)), "a run of no graph"),
+        (graph(registers=(1 << 18) + 1), "more registers than allowed"),
+        (graph(inputs=2), "more inputs than registers"),
+        (graph(outputs=[0]), "an output of a graph is not there at its end"),
+        (graph(registers=2, outputs=[1, 1], steps=[MAKE]), "comes twice"),
+        (graph(registers=2, outputs=[1], steps=[MAKE, DROP]), "an output of a graph is not there at its end"),
+        (graph(registers=2, steps=[MAKE, MAKE]), "written twice"),
+        (graph(registers=2, steps=[MAKE, DROP, MAKE]), "written twice"),
+        (graph(registers=2, steps=[DROP]), "holds nothing"),
+        (graph(registers=1, steps=[MAKE]), "has no register 1"),
+        (graph(registers=2, inputs=2, steps=[DROP]), "frees an input"),
+        (graph(steps=[wire.step_call(3, [], [])]), "a signature that there is not"),
+        (graph(steps=[b"X0000"]), "no step of kind 88"),
+        (graph(patches=[(0, 1)]), "outside of its payload"),
+        (graph(registers=2, steps=[b"U" + struct.pack("<IQI", 1, 0, 4)]), "holds nothing"),
+        (graph() + graph(), "a graph's number is in use"),
+        (graph(inputs=1) + wire.message(wire.RUN, struct.pack("<II", 1, 5) + b"x"), "longer than it says"),
+        (b"".join(graph(number) for number in range(4097)), "more graphs than"),
+        (b"".join(graph(number, registers=1 << 18) for number in range(80)), "larger graphs than"),
     ],
 )
 def test_what_is_no_message_is_told(one: Server, first: bytes, why: str) -> None:

@@ -33,7 +33,8 @@ def garbage(rng: random.Random) -> bytes:
         struct.pack("<H", 65535), tensor(0, [3]), tensor(0, [1 << 62]), tensor(65535, [3]), integer(-1), b"N", b"L",
         b"S", arguments(tensor(0, [3]), tensor(0, [3]), integer(1)), beliefs(geometry(FLOAT, [3])),
         struct.pack("<Q", 1 << 63), struct.pack("<IQQ", 1, 64, 0), struct.pack("<IBIQQ", 1, 1, 1, 0, 64),
-        wire.packed([b"\0" * 4], 16), bytes(64),
+        wire.packed([b"\0" * 4], 16), bytes(64), wire.step_call(1, [0], [1]), b"F" + struct.pack("<I", 2),
+        wire.graph(1, 3, 1, [1], [b"A" + struct.pack("<IQ", 1, 8)]),
     ]  # fmt: skip
     if rng.random() < 0.3:
         return rng.randbytes(rng.randrange(64))
@@ -45,7 +46,7 @@ def anything(rng: random.Random) -> list[bytes]:
     sent = []
     for _ in range(20):
         body = garbage(rng)
-        kind = rng.choice([*range(1, 25)] * 8 + [*range(256)])
+        kind = rng.choice([*range(1, 27)] * 8 + [*range(256)])
         if rng.random() < 0.05:
             sent.append(struct.pack("<BI", kind, rng.choice([0, len(body) + 5, 1 << 24, (1 << 32) - 1])) + body)
         else:
@@ -79,6 +80,18 @@ def true() -> list[tuple[int, bytes]]:
         return wire.ASK, body + wire.text(b"") + struct.pack("<IH", first, 4)
 
     three = beliefs(geometry(FLOAT, [3]))
+    whole = wire.graph(
+        1, 5, 2, [3],
+        [
+            wire.step_call(1, [0, 1], [2]),
+            b"A" + struct.pack("<IQ", 4, 12),
+            b"U" + struct.pack("<IQI", 4, 4, 8) + bytes(8),
+            wire.step_call(4, [4], []),
+            wire.step_call(7, [2], [3], struct.pack("<dq", 2.5, 1)),
+            b"F" + struct.pack("<I", 2),
+        ],
+        [(0, 8)],
+    )  # fmt: skip
     return [
         (wire.FLAGS, struct.pack("<HHqHqHq", 3, 0, FLOAT, 1, 2, 25, 0x4321)),
         (wire.DEVICE, b"\0"),
@@ -109,6 +122,10 @@ def true() -> list[tuple[int, bytes]]:
         call(8, [a], [14]),
         told(9, "aten::_foreach_add", "ScalarList", scalars, beliefs(geometry(FLOAT, [3]), geometry(FLOAT, [3]))),
         call(9, [a, b], [15, 16], struct.pack("<dq", 2.5, 1)),
+        (wire.GRAPH, whole),
+        (wire.RUN, struct.pack("<4Id", 1, a, b, 17, 0.5)),
+        (wire.RUN, struct.pack("<4Id", 1, b, a, 18, 2.5)),
+        (wire.DROP, struct.pack("<BI", 4, 1)),
         ask(1, "aten::nonzero", "", arguments(tensor(0, [3])), [a], 20),
         ask(2, "aten::index", "Tensor", index, [a, zero], 24),
         ask(3, "aten::split", "Tensor", arguments(tensor(0, [3]), integer(1), integer(0)), [a], 28),

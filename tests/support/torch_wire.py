@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,8 @@ MAGIC, VERSION = b"EAITRCH\n", 3
 (
     SIGNATURE, CALL, ASK, ALLOC, FREE, RESIZE, UP, DOWN, SYNC, FORGET, FLAGS, SEED, RNG_KEEP, RNG_USE, RNG_GET, RNG_SET,
     EVENT, EVENT_WAIT, DEVICE, COLLECTIVE, DROP, PEER_COPY, STAGE, USE,
-) = range(1, 25)  # fmt: skip
+    GRAPH, RUN,
+) = range(1, 27)  # fmt: skip
 WELCOME, ANSWER, DATA, REFUSED, STARTING, NOTICE = range(1, 7)
 RUNTIME, INDEX, TYPE, VALUE, NOT_IMPLEMENTED, LINALG, OUT_OF_MEMORY, ACCELERATOR, ENGINE = range(9)
 COUNTERS = ("calls", "failed", "relaid", "storages", "storage_bytes", "peak_bytes", "signatures", "signature_bytes")
@@ -64,6 +66,29 @@ def geometry(dtype: int, sizes: list[int], strides: list[int] | None = None, off
 def tensor(slot: int, sizes: list[int], dtype: int = FLOAT, strides: list[int] | None = None, offset: int = 0) -> bytes:
     """An argument that lies in the call's storage of that place."""
     return b"T" + geometry(dtype, sizes, strides, offset) + struct.pack("<HB", slot, 0)
+
+
+NO_REGISTER = (1 << 32) - 1
+
+
+def step_call(signature: int, slots: list[int], made: list[int], payload: bytes = b"") -> bytes:
+    """A step of a graph: a call, whose numbers are registers."""
+    head = struct.pack(f"<IH{len(slots)}IH", signature, len(slots), *slots, len(payload))
+    return b"C" + head + payload + struct.pack(f"<H{len(made)}I", len(made), *made)
+
+
+def graph(
+    number: int,
+    registers: int,
+    inputs: int,
+    outputs: list[int],
+    steps: list[bytes],
+    patches: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """The body of a GRAPH."""
+    head = struct.pack(f"<4I{len(outputs)}II", number, registers, inputs, len(outputs), *outputs, len(patches))
+    told = b"".join(struct.pack("<IH", *patch) for patch in patches)
+    return head + told + struct.pack("<I", len(steps)) + b"".join(steps)
 
 
 def integer(value: int) -> bytes:

@@ -55,6 +55,8 @@ Graphs& graphs() {
 struct Taking {
   int64_t set;
   std::string key;
+  std::vector<int64_t> numbers;
+  std::vector<Tensor> inputs;
   std::unique_ptr<Recorder> recorder;
   int64_t forgotten = 0;  // signatures, before it began
 };
@@ -248,6 +250,8 @@ void graph_begin(int64_t number, at::IntArrayRef numbers, at::TensorList inputs)
   auto made = std::make_unique<Taking>();
   made->set = number;
   made->key = key_of(numbers, inputs);
+  made->numbers = numbers.vec();
+  made->inputs = inputs.vec();
   device(-1);  // connected
   made->recorder = std::make_unique<Recorder>(inputs);
   made->forgotten = counters.forgotten;
@@ -268,6 +272,7 @@ std::tuple<int64_t, std::string> graph_end(at::TensorList outputs, std::string w
   auto made = std::make_shared<Recording>();
   Writer body;
   if (!why.empty()) taken->recorder->cannot(why);
+  if (key_of(taken->numbers, taken->inputs) != taken->key) taken->recorder->cannot("it changes the shape of an input, or settings of torch");
   why = taken->recorder->finish(outputs, *made, body);
   std::lock_guard<std::mutex> lock(graphs().mutex);
   auto set = graphs().sets.find(taken->set);

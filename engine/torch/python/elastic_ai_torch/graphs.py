@@ -11,9 +11,12 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 #: What elastic_ai::graph_run gives instead of a variant's number (client/graphs.cc).
 _TAKE_DOWN = -2
@@ -23,17 +26,13 @@ _said = False
 class Graph:
     """A graph module whose inputs are tensors and numbers, and whose results are a flat sequence."""
 
-    def __init__(self, module: torch.fx.GraphModule, why_not: str) -> None:
-        """`why_not`: it cannot be taken down, for this reason; "" where it may be."""
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        """Nothing is told to the server yet."""
         self._module = module
         self._numbers: list[int] | None = None  # positions of inputs that are no tensors
         self._others: dict[int, list[Any]] = {}  # results of a variant that are no tensors; Ellipsis where one is
-        self._why_not = why_not
-        self._set = 0 if why_not else torch.ops.elastic_ai.graph_new()
-        if self._set:
-            weakref.finalize(self, _drop, self._set).atexit = False
-        else:
-            _say(why_not)
+        self._set = torch.ops.elastic_ai.graph_new()
+        weakref.finalize(self, _drop, self._set).atexit = False
 
     def __call__(self, *inputs: Any) -> Sequence[Any]:
         """As the module."""
@@ -41,7 +40,7 @@ class Graph:
 
     def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """The same with the inputs as one sequence."""
-        if not self._set or torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
+        if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
             return self._as_written(inputs)
         if self._numbers is None:
             self._numbers = [i for i, one in enumerate(inputs) if not isinstance(one, torch.Tensor)]
@@ -74,16 +73,21 @@ class Graph:
     def _take_down(self, inputs: Sequence[Any], numbers: list[int], tensors: Any) -> Sequence[Any]:
         ops = torch.ops.elastic_ai
         before, cached = torch.get_rng_state(), torch.is_autocast_cache_enabled()
+        on_cpu = [one for one in tensors if one.device.type == "cpu"]
+        watching = _Watching(on_cpu) if on_cpu else nullcontext()
         ops.graph_begin(self._set, numbers, tensors)
         try:
             torch.set_autocast_cache_enabled(False)  # a cast that was made outside is of the weights of that time
-            results = self._as_written(inputs)
+            with watching:
+                results = self._as_written(inputs)
         except BaseException:
             ops.graph_cancel()
             raise
         finally:
             torch.set_autocast_cache_enabled(cached)
-        why = "" if torch.equal(before, torch.get_rng_state()) else "it draws random numbers on the CPU"
+        why = watching.why if isinstance(watching, _Watching) else ""
+        if not torch.equal(before, torch.get_rng_state()):
+            why = "it draws random numbers on the CPU"
         made = [one for one in results if isinstance(one, torch.Tensor)]
         if any(type(one) not in (torch.Tensor, torch.nn.Parameter) for one in made):
             why = why or "it makes tensors of a class of their own"
@@ -96,6 +100,25 @@ class Graph:
         return results
 
 
+class _Watching(TorchDispatchMode):
+    """Sees whether a graph computes from tensors of the CPU there, where nothing of it can be taken down."""
+
+    def __init__(self, inputs: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._memory = {one.untyped_storage().data_ptr() for one in inputs}
+        self.why = ""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operator as it is."""
+        result = func(*args, **(kwargs or {}))
+        given = [one for one in tree_leaves((args, kwargs)) if _on_cpu(one)]
+        if any(one.untyped_storage().data_ptr() in self._memory for one in given) and not all(
+            isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in tree_leaves(result)
+        ):
+            self.why = "it computes on the CPU"
+        return result
+
+
 def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """A backend of torch.compile. Graphs without a tensor on a leased GPU are left to inductor."""
     if not _on_gpu(module, inputs):
@@ -104,7 +127,7 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **named: Any) -
         return _with_gradients(module, inputs)
     if any(node.target is torch._C._set_grad_enabled for node in module.graph.nodes):
         return module.forward  # it may make a graph of autograd's own
-    return Graph(module, why_not(module))
+    return Graph(module)
 
 
 def _with_gradients(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -112,7 +135,7 @@ def _with_gradients(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Call
     from torch._dynamo.backends.common import aot_autograd
 
     def compiled(traced: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        graph = Graph(traced, why_not(traced))
+        graph = Graph(traced)
 
         def boxed(given: list[Any]) -> Sequence[Any]:
             return graph.run(given)
@@ -138,21 +161,6 @@ def _inductor(module: torch.fx.GraphModule, inputs: Sequence[Any], named: dict[s
 def _on_gpu(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     values = [*inputs, *(value for node in module.graph.nodes for value in _values(node))]
     return any(isinstance(one, torch.Tensor) and one.device.type == "cuda" for one in values)
-
-
-def why_not(module: torch.fx.GraphModule) -> str:
-    """Why the graph cannot be taken down: it computes on the CPU from what changes; "" where it may be."""
-    changing = set()
-    for node in module.graph.nodes:
-        if node.op == "placeholder" and any(_on_cpu(value) for value in _values(node)):
-            changing.add(node)
-        elif (
-            node.op.startswith("call_")
-            and changing.intersection(node.all_input_nodes)
-            and any(not isinstance(value, torch.Tensor) or _on_cpu(value) for value in _values(node))
-        ):
-            return "it computes on the CPU"
-    return ""
 
 
 def _on_cpu(value: Any) -> bool:
