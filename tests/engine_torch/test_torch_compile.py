@@ -42,7 +42,7 @@ def result(body: str, on: Server, **more: str) -> tuple[dict[str, object], Ran]:
 
 @pytest.mark.parametrize("name", ["decode_compiled", "train_compiled"])
 def test_a_compiled_program_has_the_bits_of_native_eager(name: str, torch_server: Server) -> None:
-    """A static cache with mode="reduce-overhead" and fullgraph; dropout, attention and another length in training."""
+    """A static cache with mode="reduce-overhead" and fullgraph; attention, and another length in training."""
     ran = same_bits(PROGRAMS / f"{name}.py", torch_server)
     assert EAGER not in ran["remote"].err
 
@@ -82,7 +82,7 @@ assert [hexed(one) for one in made] == [hexed(one) for one in wanted]
     one = {"calls": 0, "graph_runs": 1, "waits": 0, "local_allocations": 0}
     for name in ("default", "inductor", "overhead", "inference", "decorated"):
         assert said[name] == one, name
-    assert said["gradients"] == {"calls": 4, "graph_runs": 2, "waits": 0, "local_allocations": 0}  # the loss is eager
+    assert said["gradients"] == {"calls": 6, "graph_runs": 2, "waits": 0, "local_allocations": 0}  # the loss is eager
     assert EAGER not in done.err
 
 

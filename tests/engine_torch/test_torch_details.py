@@ -38,11 +38,11 @@ print(threads, torch.autograd.is_multithreading_enabled())
 """
 
 
-def test_dynamo_called_directly_runs_eager_and_says_so_once(torch_server: Server) -> None:
+def test_dynamo_called_directly_makes_whole_graphs(torch_server: Server) -> None:
     """torch._dynamo.optimize makes no kernels for a GPU elsewhere, and does not fail for lack of a compiler."""
     done = run(OPTIMIZED, "remote", torch_server)
     assert done.out.splitlines() == ["[2.0, 2.0]"] * 3
-    assert done.err.count("nothing is compiled for a leased GPU") == 1
+    assert "leased GPU" not in done.err
 
 
 def test_an_out_that_overlaps_itself_is_refused(torch_server: Server) -> None:

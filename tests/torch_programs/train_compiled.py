@@ -1,4 +1,4 @@
-"""Training with dropout, batch norm and attention, by torch.compile where it is on a leased GPU."""
+"""Training with attention, by torch.compile where it is on a leased GPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Layer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, WIDTH))
+        self.mlp = nn.Sequential(nn.Linear(WIDTH, 64), nn.GELU(), nn.Linear(64, WIDTH))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows, length, _ = x.shape

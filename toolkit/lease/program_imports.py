@@ -17,6 +17,8 @@ from pathlib import Path
 
 #: So many files are read at most, and no larger one.
 MOST_FILES, MOST_BYTES = 1000, 4 << 20
+#: Backends of torch.compile that make no kernels by the engine: they trace, or whole graphs stand for them.
+ENGINE_COMPILES = (None, "inductor", "cudagraphs", "eager", "aot_eager", "aot_eager_decomp_partition")
 _STANDARD: frozenset[str] = frozenset(getattr(sys, "stdlib_module_names", ()))
 _ABSENT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
@@ -134,14 +136,6 @@ class _File(ast.NodeVisitor):
             self.seen.compiled = self.seen.compiled or f"{self.shown}:{node.lineno}"
         self.generic_visit(node)
 
-    def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
-        for one in node.decorator_list:
-            if not isinstance(one, ast.Call) and self._dotted(one) == "torch.compile":
-                self.seen.compiled = self.seen.compiled or f"{self.shown}:{one.lineno}"
-        self.generic_visit(node)
-
-    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _decorated
-
     def visit_Constant(self, node: ast.Constant) -> None:
         if isinstance(node.value, str) and re.fullmatch(r"(.*/)?libcuda\.so(\.1)?", node.value):
             self.seen.driver = self.seen.driver or f"{self.shown}:{node.lineno}"
@@ -155,14 +149,13 @@ def _names(node: ast.AST | None) -> list[str]:
 
 
 def _makes_kernels(call: ast.Call) -> bool:
-    """Whether a call of torch.compile has a backend that makes kernels: inductor, or one that is not told here."""
+    """Whether a call of torch.compile has a backend that may make kernels here: none that only traces, and none that
+    the engine stands for by whole graphs (engine/torch/python/elastic_ai_torch/compiling.py)."""
     told = {one.arg: one.value for one in call.keywords}
     backend, disable = told.get("backend"), told.get("disable")
     if isinstance(disable, ast.Constant) and disable.value is True:
         return False
-    return not (
-        isinstance(backend, ast.Constant) and backend.value in ("eager", "aot_eager", "aot_eager_decomp_partition")
-    )
+    return not (backend is None or (isinstance(backend, ast.Constant) and backend.value in ENGINE_COMPILES))
 
 
 def _parsed(text: str, shown: str, seen: Seen) -> list[tuple[str, int, int]]:

@@ -163,7 +163,7 @@ def _by_kernels(seen: Seen) -> str:
             if name == start or name.startswith(f"{start}."):
                 return f"{where} uses {start}, which {does}"
     if seen.compiled:
-        return f"{seen.compiled} calls torch.compile, which makes kernels for a GPU here (inductor)"
+        return f"{seen.compiled} calls torch.compile with a backend that may make kernels for a GPU here"
     return ""
 
 
