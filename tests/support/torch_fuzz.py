@@ -125,7 +125,7 @@ def true() -> list[tuple[int, bytes]]:
         (wire.GRAPH, whole),
         (wire.RUN, struct.pack("<4Id", 1, a, b, 17, 0.5)),
         (wire.RUN, struct.pack("<4Id", 1, b, a, 18, 2.5)),
-        (wire.DROP, struct.pack("<BI", 4, 1)),
+        (wire.DROP, struct.pack("<BI", 5, 1)),
         ask(1, "aten::nonzero", "", arguments(tensor(0, [3])), [a], 20),
         ask(2, "aten::index", "Tensor", index, [a, zero], 24),
         ask(3, "aten::split", "Tensor", arguments(tensor(0, [3]), integer(1), integer(0)), [a], 28),
