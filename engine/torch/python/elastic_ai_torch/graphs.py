@@ -126,12 +126,13 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **named: Any) -
     if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
         return _with_gradients(module, inputs)
     if any(node.target is torch._C._set_grad_enabled for node in module.graph.nodes):
-        return module.forward  # it may make a graph of autograd's own
+        written: Callable[..., Any] = module.forward  # it may make a graph of autograd's own
+        return written
     return Graph(module)
 
 
 def _with_gradients(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    from functorch.compile import default_partition
+    from torch._functorch.partitioners import default_partition
     from torch._dynamo.backends.common import aot_autograd
 
     def compiled(traced: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
