@@ -132,8 +132,8 @@ def backend(module: torch.fx.GraphModule, inputs: Sequence[Any], **named: Any) -
 
 
 def _with_gradients(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    from torch._functorch.partitioners import default_partition
     from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
 
     def compiled(traced: torch.fx.GraphModule, _inputs: Sequence[Any]) -> Callable[..., Any]:
         graph = Graph(traced)
