@@ -32,10 +32,10 @@ MODELS = (
     + """
 x, y = np.random.RandomState(0).rand(200, 8, 8, 3).astype("f"), np.arange(200) % 10
 L = tf.keras.layers
-for optimiser in ("sgd", "adam"):
-    for steps, compiled in ((1, False), (3, False), (1, True)):
+for optimiser, *cases in (("sgd", (3, False)), ("adam", (1, False), (1, True))):
+    for steps, compiled in cases:
         tf.keras.utils.set_random_seed(1)
-        model = tf.keras.Sequential([L.Conv2D(4, 3, activation="relu"), L.BatchNormalization(), L.Flatten(),
+        model = tf.keras.Sequential([L.Conv2D(4, 3, activation="relu"), L.Flatten(),
                                      L.Dropout(0.2), L.Dense(10)])
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimiser, loss, metrics=["accuracy"], steps_per_execution=steps, jit_compile=compiled)
@@ -84,7 +84,7 @@ print(open(f"{folder}/text").read(), tf.io.read_file(f"{folder}/text").numpy())
 try:
     tf.ones([2, 3]) @ tf.ones([2, 3])
 except tf.errors.InvalidArgumentError as fault:
-    print(fault.message[:30])
+    print(type(fault).__name__)
 """
 )
 PLACES = (
@@ -115,9 +115,9 @@ print(set(there))
 for wrong in (lambda: tf.compat.v1.Session(), lambda: tf.config.set_logical_device_configuration(gpu, [])):
     try: wrong()
     except (RuntimeError, ValueError) as fault: print(type(fault).__name__, fault)
-from tensorflow.python.framework import ops
-from tensorflow.python.ops import gen_io_ops
-real = gen_io_ops.read_file.__wrapped__
+from tensorflow.python.eager import context, execute
+def real(file):  # as no program would: the operator itself, told to be the server's
+    return execute.execute("ReadFile", 1, [tf.constant(file)], None, context.context())[0]
 for file in ("/etc/passwd", sys.argv[1] + "/mine", sys.argv[2]):
     with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
         try: print("READ", real(file).numpy())

@@ -118,6 +118,7 @@ def _refuse_graph_sessions() -> None:
 
     def start(self: Any, target: Any = "", *more: Any, **named: Any) -> None:
         if not target:
+            self._session = None  # its __del__ asks
             raise LeaseError(
                 "elastic-ai: sessions of TensorFlow 1 (tf.compat.v1.Session) would compute on this machine's "
                 "processor; run the program by --where server"
