@@ -65,7 +65,10 @@ def install() -> None:
             self._name = self._description = ""
             self.options = options or Options()
             self._timeout = self.options._timeout or TIMEOUT
-            self._carrier: Carrier | None = None
+            # Now, with all ranks: a first message between two of them must not wait for the others.
+            self._carrier: Carrier = (
+                CollectivesAlone() if size == 1 else CollectivesHere(store, rank, size, self._timeout)
+            )
             self._together: list[Any] | None = None
 
         def setGroupName(self, name: str) -> None:
@@ -100,19 +103,12 @@ def install() -> None:
         def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
             self._timeout = timeout
 
-        def _join(self) -> Carrier:
-            if self._size == 1:
-                return CollectivesAlone()
-            return CollectivesHere(self._store, self._rank, self._size, self._timeout)
-
         def _run(self, one: Collective) -> Any:
             for tensor in (*one.outputs, *one.inputs):
                 if tensor.layout != torch.strided:
                     raise RuntimeError(f'process group "nccl": a tensor of layout {tensor.layout} is not carried')
                 if not tensor.is_contiguous():
                     raise ValueError("Tensors must be contiguous")
-            if self._carrier is None:
-                self._carrier = self._join()
             future = self._carrier.start(one)
             if self._together is not None:
                 self._together.append(future)
@@ -205,8 +201,7 @@ def install() -> None:
             return _all_of(works, [])
 
         def abort(self) -> None:
-            if self._carrier is not None:
-                self._carrier.close()
+            self._carrier.close()
 
         shutdown = abort
 
