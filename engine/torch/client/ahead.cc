@@ -22,7 +22,7 @@ struct Ahead {
   const char* address = nullptr;  // the pinned memory; compared, never read by it
   size_t count = 0;
   std::shared_ptr<char[]> before;  // its bytes then: what the memory is compared with
-  std::shared_ptr<std::string> packed;  // what is sent, unless it is these bytes
+  std::shared_ptr<Packed> packed;  // what is sent, unless it is these bytes
   uint32_t number = 0;
   Server* server = nullptr;
 };
@@ -84,7 +84,7 @@ void send_ahead(const at::Tensor& pinned) {
   Ahead made{address, count, memory_again(count), {}, next_staged(), device(-1).server};
   if (!made.before) return;
   memcpy(made.before.get(), address, count);
-  if (auto packed = packed_form(pinned, made.before.get())) made.packed = std::make_shared<std::string>(std::move(*packed));
+  if (auto packed = packed_form(pinned, made.before.get())) made.packed = std::make_shared<Packed>(std::move(*packed));
   std::vector<Ahead> gone;
   {
     std::lock_guard<std::mutex> lock(mutex);

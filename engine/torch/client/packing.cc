@@ -5,8 +5,6 @@
 #include <set>
 #include <vector>
 
-#include "../shared/packed.h"
-
 namespace eat {
 
 std::atomic<int64_t> packed_uploads{0};
@@ -37,7 +35,7 @@ Layout layout_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::optional<std::string> packed_form(const at::Tensor& tensor, const char* data) {
+std::optional<Packed> packed_form(const at::Tensor& tensor, const char* data) {
   if (!at::isFloatingType(tensor.scalar_type()) || tensor.element_size() > 4 || tensor.element_size() < 2) return {};
   static std::mutex mutex;
   static auto* without = new std::set<std::vector<int64_t>>;
@@ -69,9 +67,9 @@ void send_use(const RemoteStorage& storage, int64_t offset, int64_t count, uint3
   storage.device->connection().send(storage.device->there, message.bytes);
 }
 
-void send_packed(const RemoteStorage& storage, int64_t offset, int64_t count, std::string packed) {
+void send_packed(const RemoteStorage& storage, int64_t offset, int64_t count, Packed packed) {
   Connection& connection = storage.device->connection();
-  auto kept = std::make_shared<std::string>(std::move(packed));
+  auto kept = std::make_shared<Packed>(std::move(packed));
   // One at a time, so that no more than one is staged beside what is ahead: the server has a limit for all.
   static std::mutex mutex;
   std::lock_guard<std::mutex> lock(mutex);

@@ -4,8 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
-#include <string>
 
+#include "../shared/packed.h"
 #include "memory.h"
 
 namespace eat {
@@ -15,10 +15,10 @@ extern std::atomic<int64_t> packed_uploads;
 constexpr int64_t LEAST_PACKED = 64 << 10;  // bytes; less is not worth it
 
 // The packed form of a contiguous tensor of so many bytes at `data`; nothing where it has none. A shape that had none is not tried again.
-std::optional<std::string> packed_form(const at::Tensor& tensor, const char* data);
+std::optional<Packed> packed_form(const at::Tensor& tensor, const char* data);
 
 // Sends what is packed, to be the bytes of the storage at that offset.
-void send_packed(const RemoteStorage& storage, int64_t offset, int64_t count, std::string packed);
+void send_packed(const RemoteStorage& storage, int64_t offset, int64_t count, Packed packed);
 
 // Numbers of what is staged.
 uint32_t next_staged();

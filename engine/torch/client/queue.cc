@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "../shared/network.h"
+#include "../shared/pages.h"
 #include "sent.h"
 
 namespace eat {
@@ -25,6 +26,11 @@ constexpr uint32_t CUT_S = 30;                      // nothing is acknowledged f
 constexpr size_t IDLE_PIECE = size_t(256) << 10;   // of what is sent while nothing else is: an operator waits for one at most
 constexpr int IDLE_NAP_US = 200;
 constexpr int NAP_US = 60;                         // the writer looks again after this, before it sleeps
+
+bool is_readable(int fd) {
+  pollfd ready{fd, POLLIN, 0};
+  return ::poll(&ready, 1, 0) != 0;
+}
 
 std::string cut_off(const Where& where) {
   return "the GPU server " + where.name() + " has acknowledged nothing for " + std::to_string(CUT_S) +
@@ -278,6 +284,7 @@ void Connection::wait(Ticket& ticket) {
   using Clock = std::chrono::steady_clock;
   traffic.waits++;
   auto began = Clock::now(), looked = began;
+  LargePages pages = ticket.to ? use_large_pages(ticket.to, ticket.room) : LargePages();
   Lock lock(mutex_);
   while (!ticket.done) {
     check(lock);
@@ -288,6 +295,7 @@ void Connection::wait(Ticket& ticket) {
     if (!reading_) {
       reading_ = true;
       lock.unlock();
+      while (pages.count && at_ == have_ && !is_readable(fd_)) pages.make_next();  // the server computes still
       read_message();
       lock.lock();
       reading_ = false;

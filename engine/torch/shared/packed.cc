@@ -1,8 +1,10 @@
 #include "packed.h"
 
 #include <algorithm>
-#include <memory>
 #include <unordered_map>
+
+#include "again.h"
+#include "look_up.h"
 
 namespace eat {
 
@@ -10,7 +12,6 @@ namespace {
 
 constexpr uint64_t SAMPLE = 1024;  // floats of each channel that are looked at first
 constexpr uint32_t MOST_VALUES_OF_ONE = 256;
-constexpr int PLACE_BITS = 13;     // of a table that is looked into: 8,192 places for 256 values
 constexpr int TRIES = 2000;        // a factor that gives each value a place of its own is found in some 50
 constexpr uint64_t RUN = 4096;     // floats that are looked up before the outcome is looked at
 
@@ -28,62 +29,33 @@ class Values {
     return static_cast<int>(found.size()) - 1;
   }
 
-  // Indices of so many floats; false where there are too many values.
+  // Indices of so many floats, each so far from the one before; false where there are too many values.
   template <class Element>
-  bool look_up(const Element* from, uint64_t count, uint8_t* to) {
-    for (uint64_t done = 0; done < count; done += RUN) {
-      uint64_t step = std::min(RUN, count - done);
-      if ((settled_ || settle()) && all_known(from + done, step, to + done)) continue;
-      for (uint64_t i = done; i < done + step; i++) {
-        int one = at(from[i]);
-        if (one < 0) return false;
-        to[i] = static_cast<uint8_t>(one);
-      }
+  bool look_up(const Element* from, uint64_t count, uint64_t stride, uint8_t* to) {
+    if ((settled_ || settle()) && all_known(table_, from, count, stride, to)) return true;
+    for (uint64_t i = 0; i < count * stride; i += stride) {
+      int one = at(from[i]);
+      if (one < 0) return false;
+      to[i] = static_cast<uint8_t>(one);
     }
     return true;
   }
   std::vector<uint32_t> found;
 
  private:
-  // Without a branch for each float: a place holds a value and its index, or what no float has.
-  template <class Element>
-  bool all_known(const Element* from, uint64_t count, uint8_t* to) const {
-    const uint64_t* table = table_.data();
-    const uint32_t factor = factor_;
-    uint64_t differs = 0;
-    for (uint64_t i = 0; i < count; i++) {
-      uint32_t bits = from[i];
-      uint64_t place = table[(bits * factor) >> (32 - PLACE_BITS)];
-      to[i] = static_cast<uint8_t>(place);
-      differs |= (place >> 8) ^ bits;
-    }
-    return !differs;
-  }
-
   // A factor by which each value has a place of its own.
   bool settle() {
     if (found.size() == gave_up_) return false;
     uint32_t factor = 2654435761u;
     for (int tries = 0; tries < TRIES; tries++, factor = factor * 1664525u + 1013904222u) {
-      factor |= 1;
-      table_.assign(size_t(1) << PLACE_BITS, ~uint64_t(0));
-      bool apart = true;
-      for (size_t i = 0; i < found.size() && apart; i++) {
-        uint64_t& place = table_[(found[i] * factor) >> (32 - PLACE_BITS)];
-        apart = place == ~uint64_t(0);
-        place = uint64_t(found[i]) << 8 | i;
-      }
-      if (!apart) continue;
-      factor_ = factor;
-      return settled_ = true;
+      if (table_.fill(found, factor | 1)) return settled_ = true;
     }
     gave_up_ = found.size();
     return false;
   }
 
   std::unordered_map<uint32_t, int> index_;
-  std::vector<uint64_t> table_;
-  uint32_t factor_ = 1;
+  Places table_;
   bool settled_ = false;
   size_t gave_up_ = 0;
 };
@@ -98,7 +70,7 @@ bool fits(const Element* from, uint64_t count, Values& values) {
 }
 
 template <class Element>
-std::optional<std::string> pack_elements(const Element* data, const Layout& layout) {
+std::optional<Packed> pack_elements(const Element* data, const Layout& layout) {
   auto values = std::make_unique<Values[]>(layout.channels);
   // A look at some of it first: other floats are given up at once.
   uint64_t rows = std::min<uint64_t>(layout.outer, layout.inner == 1 ? SAMPLE : 4), row_step = std::max<uint64_t>(1, layout.outer / rows);
@@ -107,38 +79,44 @@ std::optional<std::string> pack_elements(const Element* data, const Layout& layo
       if (!fits(data + (row * layout.channels + channel) * layout.inner, layout.inner, values[channel])) return {};
     }
   }
-  std::string indices(layout.count(), '\0');
-  auto* to = reinterpret_cast<uint8_t*>(indices.data());
-  if (layout.inner == 1) {  // channels last: one of them after the other
-    std::vector<Element> of(layout.outer);
-    std::vector<uint8_t> found(layout.outer);
-    for (uint32_t channel = 0; channel < layout.channels; channel++) {
-      for (uint64_t i = 0; i < layout.outer; i++) of[i] = data[i * layout.channels + channel];
-      if (!values[channel].look_up(of.data(), layout.outer, found.data())) return {};
-      for (uint64_t i = 0; i < layout.outer; i++) to[i * layout.channels + channel] = found[i];
+  // What stands before the indices is known when they are: it is put right before them then.
+  size_t most_head = sizeof layout.element + sizeof layout.channels + sizeof layout.outer + sizeof layout.inner +
+                     layout.channels * (sizeof(uint16_t) + MOST_VALUES_OF_ONE * sizeof(Element));
+  auto memory = memory_again(most_head + layout.count());
+  if (!memory) return {};
+  auto* to = reinterpret_cast<uint8_t*>(memory.get() + most_head);
+  if (layout.inner == 1) {  // channels last: a run of one, then the same of the next, while they are near
+    for (uint64_t row = 0; row < layout.outer; row += RUN) {
+      for (uint32_t channel = 0; channel < layout.channels; channel++) {
+        uint64_t at = row * layout.channels + channel;
+        if (!values[channel].look_up(data + at, std::min(RUN, layout.outer - row), layout.channels, to + at)) return {};
+      }
     }
   }
   for (uint64_t row = 0, at = 0; row < layout.outer && layout.inner > 1; row++) {
     for (uint32_t channel = 0; channel < layout.channels; channel++, at += layout.inner) {
-      if (!values[channel].look_up(data + at, layout.inner, to + at)) return {};
+      for (uint64_t done = 0; done < layout.inner; done += RUN) {
+        if (!values[channel].look_up(data + at + done, std::min(RUN, layout.inner - done), 1, to + at + done)) return {};
+      }
     }
   }
-  Writer packed;
-  packed.put(layout.element);
-  packed.put(layout.channels);
-  packed.put(layout.outer);
-  packed.put(layout.inner);
+  Writer head;
+  head.put(layout.element);
+  head.put(layout.channels);
+  head.put(layout.outer);
+  head.put(layout.inner);
   for (uint32_t channel = 0; channel < layout.channels; channel++) {
-    packed.put(static_cast<uint16_t>(values[channel].found.size()));
-    for (uint32_t bits : values[channel].found) packed.put(static_cast<Element>(bits));
+    head.put(static_cast<uint16_t>(values[channel].found.size()));
+    for (uint32_t bits : values[channel].found) head.put(static_cast<Element>(bits));
   }
-  packed.put(indices.data(), indices.size());
-  return std::move(packed.bytes);
+  size_t begin = most_head - head.bytes.size();
+  memcpy(memory.get() + begin, head.bytes.data(), head.bytes.size());
+  return Packed(std::move(memory), begin, head.bytes.size() + layout.count());
 }
 
 }  // namespace
 
-std::optional<std::string> pack(const char* data, const Layout& layout) {
+std::optional<Packed> pack(const char* data, const Layout& layout) {
   if (!layout.count() || layout.channels > MOST_CHANNELS) return {};
   if (layout.element == 4) return pack_elements(reinterpret_cast<const uint32_t*>(data), layout);
   if (layout.element == 2) return pack_elements(reinterpret_cast<const uint16_t*>(data), layout);
@@ -172,6 +150,13 @@ Unpacking::Unpacking(const char* packed, size_t packed_bytes, uint64_t bytes) {
 
 template <class Element>
 void Unpacking::expand(Element* to, uint64_t from, uint64_t count) const {
+  if (layout_.inner == 1) {
+    for (uint64_t i = 0, at = 256 * (from % layout_.channels); i < count; i++) {
+      to[i] = static_cast<Element>(tables_[at + indices_[from + i]]);
+      at = at + 256 == tables_.size() ? 0 : at + 256;
+    }
+    return;
+  }
   uint64_t until = from + count, within = from % layout_.inner, channel = from / layout_.inner % layout_.channels;
   while (from < until) {
     uint64_t step = std::min(until - from, layout_.inner - within);

@@ -6,8 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "wire.h"
@@ -24,8 +24,19 @@ struct Layout {
   uint64_t count() const { return outer * channels * inner; }
 };
 
+class Packed {
+ public:
+  Packed(std::shared_ptr<char[]> memory, size_t begin, size_t size) : memory_(std::move(memory)), begin_(begin), size_(size) {}
+  const char* data() const { return memory_.get() + begin_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::shared_ptr<char[]> memory_;
+  size_t begin_, size_;
+};
+
 // Nothing where a channel has more values.
-std::optional<std::string> pack(const char* data, const Layout& layout);
+std::optional<Packed> pack(const char* data, const Layout& layout);
 
 // What was packed, looked through: throws WireError where it cannot be `bytes` bytes.
 class Unpacking {
