@@ -114,6 +114,7 @@ NO_WORDS_ARE_READ = {
     "validation/asbuilt/resolved.py": "Python, which prints JSON",
     "validation/probes/remoting.py": "this toolkit",
     "validation/probes/remoting_attempts.py": "this toolkit",
+    "validation/probes/torch_attempts.py": "this toolkit",
     "validation/probes/torch_compute.py": "this toolkit",
 }
 

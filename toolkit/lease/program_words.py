@@ -148,7 +148,7 @@ def hides_engines(argv: Sequence[str]) -> str:
     if not words or not _PYTHON.fullmatch(_bare(words[0])):
         return ""
     at = 1
-    while at < len(words) and re.match(r"-[A-Za-z]", words[at]):
+    while at < len(words) and words[at][:1] == "-" and words[at][1:2].isalpha():
         for place, letter in enumerate(words[at][1:], 1):
             if letter in "IE":
                 return f"-{letter}"
