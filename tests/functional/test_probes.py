@@ -138,6 +138,8 @@ WITH_THEM = ("validation.base.counting", "validation.nvml")
 CONTROLLER = ("controller.py", "converged_probe.py")
 OF_THE_CONTROLLER = ("validation.base.project", "validation.rules.release")
 """Where the project's files are: known to the two that run where these are."""
+PROGRAMS_OF_TORCH = ("torch_attempts.py", "torch_keep.py", "torch_load.py", "torch_networks.py")
+"""No probes but what probes start, by a Python that has torch: only they know each other."""
 
 
 @pytest.mark.parametrize(
@@ -150,6 +152,8 @@ def test_probes_need_nothing_but_python_3_9_and_its_library(path: Path) -> None:
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             beside = name.startswith(WITH_THEM) or (name in OF_THE_CONTROLLER and path.name in CONTROLLER)
+            beside |= name == "torch" and path.name in PROGRAMS_OF_TORCH
+            assert path.name in PROGRAMS_OF_TORCH or f"{name.rpartition('.')[2]}.py" not in PROGRAMS_OF_TORCH, name
             assert (
                 beside
                 or re.match(r"validation\.(probes|measures\.\w+(\.\w+_probe)?$)", name)
