@@ -257,10 +257,8 @@ def test_a_server_that_ends_is_told_in_a_sentence(lease: Running, short: Path) -
         assert next_one.ask("new") == "new"
 
 
-def test_a_part_has_one_program_at_a_time_and_holds_it_to_its_memory(
-    engine_dir: Path, tmp_path: Path, short: Path
-) -> None:
-    with server(engine_dir, tmp_path / "s", limit_mib=100) as part:
+def test_a_part_has_one_program_at_a_time_and_holds_it_to_its_memory(engine_dir: Path, short: Path) -> None:
+    with server(engine_dir, short / "s", limit_mib=100) as part:
         with client(part, short / "a") as one:
             assert one.ask(f"take {60 << 20}") == "taken"
             assert one.ask(f"take {60 << 20}") == "MemoryError"
@@ -274,8 +272,8 @@ def test_a_part_has_one_program_at_a_time_and_holds_it_to_its_memory(
         until(begins)
 
 
-def test_the_lease_s_end_is_a_sentence_and_leaves_nothing(engine_dir: Path, tmp_path: Path, short: Path) -> None:
-    with server(engine_dir, tmp_path / "s") as ending, client(ending, short / "a") as one:
+def test_the_lease_s_end_is_a_sentence_and_leaves_nothing(engine_dir: Path, short: Path) -> None:
+    with server(engine_dir, short / "s") as ending, client(ending, short / "a") as one:
         pid = int(one.ask("pid"))
         ending.process.terminate()
         assert ending.process.wait(WAIT_S) == 0
@@ -286,11 +284,11 @@ def test_the_lease_s_end_is_a_sentence_and_leaves_nothing(engine_dir: Path, tmp_
 
 
 def test_a_python_without_tensorflow_and_a_part_that_is_too_small_are_refused_at_the_start(
-    engine_dir: Path, tmp_path: Path
+    engine_dir: Path, tmp_path: Path, short: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    common = ["--token-file", str(token), "--allow", "127.0.0.1", "--scratch", str(tmp_path)]
+    common = ["--token-file", str(token), "--allow", "127.0.0.1", "--scratch", str(short)]
     program = str(engine_dir / "bin/elastic-ai-tfserver")
     stub = json.loads((engine_dir.parent / "server.json").read_text())["python"]
     for python, more, words in (

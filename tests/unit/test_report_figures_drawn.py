@@ -370,7 +370,7 @@ def test_fractions_are_drawn_to_scale(bare: RunDocuments) -> None:
     widths = [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)" height="22"', str(figure.svg))]
     assert widths[0] == widths[1]
     assert widths[2] == pytest.approx(3 * widths[3], rel=0.01)
-    assert "gpu2 | 3/4 + 5/20 | 192 + 64 | 0.5000 | 256 | 0.5000" in cells(figure)
+    assert "gpu2 | reference 0.1.0 | 3/4 + 5/20 | 192 + 64 | 0.5000 | 256 | 0.5000" in cells(figure)
 
 
 def test_failed_fraction_stands_in_the_table_with_its_reason(bare: RunDocuments) -> None:

@@ -166,7 +166,7 @@ def run(load: Load, opened_s: float) -> dict[str, Any]:
     waiting: list[list[torch.Tensor]] = []
     block = time.perf_counter()
     for number in range(resumed, options.steps):
-        if keeper.told_s is not None:
+        if keeper.told_s is not None and not waiting:  # a step that was taken has its loss read
             break
         if options.infer:
             answers = load.answer(number).numpy().tobytes()
@@ -174,7 +174,8 @@ def run(load: Load, opened_s: float) -> dict[str, Any]:
         else:
             waiting.append(load.step(number))
         # the first by itself: it pays for what is done once
-        if waiting and number not in (resumed, options.steps - 1) and len(waiting) < options.every:
+        soon = number in (resumed, options.steps - 1) or keeper.told_s is not None
+        if waiting and not soon and len(waiting) < options.every:
             continue
         if waiting:
             asked = time.perf_counter()

@@ -17,8 +17,7 @@ from validation.kinds.record import names
 from validation.measures.remoting.facts import CopyFacts, IsolationFacts
 from validation.measures.remoting.neighbours import NeighbourFacts, NoRebootFacts
 from validation.measures.remoting.remoting_unchanged_probe import WAYS
-from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
-from validation.measures.remoting.train_judge import loaded
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, loaded
 from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.rules.criterion import Criterion

@@ -11,9 +11,9 @@ from pydantic import Field, field_validator
 
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
-from validation.measures.remoting.facts import SAME_BITS, Trained
+from validation.measures.remoting.facts import SAME_BITS, TITLES, Trained
 from validation.measures.remoting.remoting_train_probe import HEADING, WAYS
-from validation.model import Sample, Scalar
+from validation.model import Measurement, Sample, Scalar
 from validation.model.base import Model, Param
 from validation.model.facts import Count, Name, Positive, once
 from validation.probes import ProbeDoc
@@ -182,6 +182,12 @@ LOADED = ("network", "side", "thin")
 def load_of(params: Mapping[str, Any]) -> tuple[str, ...]:
     """What PyTorch trained by the plan; nothing where elastic-ai-train did."""
     return tuple(map(str, params.get("load", ())))
+
+
+def loaded(job: Measurement) -> str:
+    """`ResNet-50 by PyTorch`; "" where elastic-ai-train was trained."""
+    network = network_of(load_of(job.params))
+    return f"{TITLES.get(network, network)} by PyTorch" if network else ""
 
 
 def same_keys(params: Mapping[str, Any]) -> tuple[str, ...]:

@@ -20,10 +20,8 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names
-from validation.measures.remoting.facts import TITLES
-from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, load_of, metric_of
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, loaded, metric_of
 from validation.model import Judgement, Measurement, Subject
-from validation.probes.remoting_program import network_of
 from validation.rules.criterion import Criterion
 
 LEAST_COURSE = 0.98
@@ -43,12 +41,6 @@ class Both:
         """The ratio of a batch size with its interval."""
         one = self.found[batch]
         return Summary(median=one.value, mad=0.0, low=one.low, high=one.high, count=self.counts[batch])
-
-
-def loaded(job: Measurement) -> str:
-    """`ResNet-50 by PyTorch`; "" where elastic-ai-train was trained."""
-    network = network_of(load_of(job.params))
-    return f"{TITLES.get(network, network)} by PyTorch" if network else ""
 
 
 def subject_of(job: Measurement, words: str = "") -> Subject:

@@ -11,8 +11,7 @@ from validation.analysis.scaling import efficiency
 from validation.measures.remoting.facts import TITLES, Remoting, Trained
 from validation.measures.remoting.infer import InferFacts
 from validation.measures.remoting.move import MoveFacts
-from validation.measures.remoting.train import RemoteTrainFacts
-from validation.measures.remoting.train_judge import loaded
+from validation.measures.remoting.train import RemoteTrainFacts, loaded
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure

@@ -20,8 +20,8 @@ from validation.measures.remoting.facts import Trained
 from validation.measures.remoting.remoting_layout_probe import layouts
 from validation.measures.remoting.remoting_scale_probe import ONE, prefixes
 from validation.measures.remoting.remoting_worlds_probe import HEADING
-from validation.measures.remoting.train import load_of, of_load, same_keys, trained
-from validation.measures.remoting.train_judge import loaded, unjudged
+from validation.measures.remoting.train import load_of, loaded, of_load, same_keys, trained
+from validation.measures.remoting.train_judge import unjudged
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name, Positive, once

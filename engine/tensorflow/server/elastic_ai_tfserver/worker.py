@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MIB = 1 << 20
+MOST_PATH = 107  # bytes of a socket's path
 
 
 def say(**words: Any) -> None:
@@ -60,6 +61,9 @@ def serve(given: dict[str, Any]) -> None:
         return
     inward = getattr(ctypes.CDLL(None), "elastic_ai_inward", None)
     files = {"": "socket", ADDRESS: "socket", CLIENT: "client"}
+    if inward is not None and len(str(folder / "client")) > MOST_PATH:
+        say(fault=f"{folder}: its path is too long for a socket; give --scratch a shorter one")
+        return
     if inward is None or any(inward(a.encode(), PORT, str(folder / files[a]).encode()) for a in files):
         say(fault="libelastic_ai_inward.so is not preloaded, so that TensorFlow's server would listen to everybody")
         return

@@ -97,7 +97,7 @@ def serve(
 
 def why_not(torch: Any, fault: Exception) -> str:
     """Why a session has no device, for its user."""
-    if isinstance(fault, torch.OutOfMemoryError):
+    if isinstance(fault, getattr(torch, "OutOfMemoryError", ())):
         return ("no memory of the GPU is left for it: other programs of this lease use the whole part; "
                 "end one of them, or lease a larger part")  # fmt: skip
     return f"the server's device does not start: {fault}"
