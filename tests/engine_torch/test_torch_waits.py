@@ -24,6 +24,8 @@ scaler = torch.amp.GradScaler("cuda")
 embedding, head = nn.Embedding(16, 8).cuda(), nn.Linear(8, 16).cuda()
 text = torch.zeros(2, 1, dtype=torch.long, device="cuda")
 kept = [torch.tensor(0.0).cuda(), torch.ones(2, dtype=torch.long, device="cuda")]
+going, ends = [torch.ones(2, dtype=torch.long, device="cuda")], torch.tensor([99], device="cuda")
+times, alphas = torch.tensor([3, 2, 1, 0]).cuda(), torch.linspace(1, 0, 1000).cuda()
 def forward():
     global out
     optimizer.zero_grad()
@@ -35,9 +37,9 @@ def backward(loss):
     return loss
 def accuracy():
     return (out.argmax(1) == y.cuda()).sum()
-def clipped(loss):
+def clipped(loss, strict=False):
     loss.backward()
-    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=strict)
     optimizer.step()
     return loss, norm
 @torch.no_grad()
@@ -63,19 +65,44 @@ print(json.dumps(waits))
 WAITS: dict[str, tuple[str, float]] = {
     "loss not read": ("backward(forward())", 0),
     "loss read": ("backward(forward()).item()", 1),
-    "loss and accuracy": ("loss = backward(forward()); right = accuracy(); loss.item(); right.item()", 2),
+    "loss and accuracy": ("loss = backward(forward()); right = accuracy(); loss.item(); right.item()", 1),
+    "loss, accuracy and norm": (
+        "loss, norm = clipped(forward()); right = accuracy(); loss.item(); right.item(); float(norm)", 1
+    ),
+    "loss before accuracy": ("loss = backward(forward()); loss.item(); accuracy().item()", 2),
     "gradients clipped": ("clipped(forward())[0].item()", 1),
-    "clipped, their norm read": ("loss, norm = clipped(forward()); loss.item(); norm.item()", 2),
+    "clipped, their norm read": ("loss, norm = clipped(forward()); loss.item(); norm.item()", 1),
+    "clipped, an error if no number, loss and norm read": (
+        "loss, norm = clipped(forward(), True); loss.item(); norm.item()", 1
+    ),
     "scaled gradients": ("scaler.scale(forward()).backward(); scaler.step(optimizer); scaler.update()", 1),
+    "scaled gradients, loss read": (
+        "loss = forward(); scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(); loss.item()", 1
+    ),
+    "scaled and clipped gradients, loss and norm read": (
+        "loss = forward(); scaler.scale(loss).backward(); scaler.unscale_(optimizer); "
+        "norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0); "
+        "scaler.step(optimizer); scaler.update(); loss.item(); norm.item()", 1
+    ),
     "a trainer's filter of nan and inf": (
         "loss = backward(forward()).detach(); kept[0] += 0 if torch.isnan(loss) or torch.isinf(loss) else loss",
-        2,
+        1,
     ),
     "a token read": ("token()[0].item()", 1),
     "a token read, with texts that have ended": (
         "found = token(); kept[1] = kept[1] & (found != 99); assert kept[1].max() != 0; found[0].item()",
-        2,
+        1,
     ),
+    "a token read, the end tested first": (
+        "found = token(); going[0] = going[0] & ~torch.isin(found, ends); "
+        "ended = going[0].max() == 0; bool(ended); found.tolist()",
+        1,
+    ),
+    "steps of a schedule": (
+        "t = times[number % 4]; before = t - 1; noise = (alphas[before] if before >= 0 else alphas[0]) * 2", 0
+    ),
+    "waited for, then loss read": ("loss = backward(forward()); torch.cuda.synchronize(); loss.item()", 1),
+    "loss and how many there are": ("loss = backward(forward()); out[out > 0].numel(); loss.item()", 1),
     "an uploaded number read": ("t = torch.tensor([5, 3]).cuda(); t[0].item(); t[1].item()", 0),
 }
 

@@ -26,6 +26,8 @@ class Swept:
 
     way: str
     results: dict[str, dict[str, object]]
+    told: str = ""
+    """What it wrote on stderr."""
 
     def failed(self) -> dict[str, str]:
         """Operator -> why."""
@@ -55,12 +57,16 @@ class Swept:
         )
 
 
-def sweep(way: str, on: Server, *options: str, program: Path = PROGRAMS / "operator_sweep.py") -> Swept:
+def sweep(
+    way: str, on: Server, *options: str, program: Path = PROGRAMS / "operator_sweep.py", **more: str
+) -> Swept:
     """The whole of it. AssertionError where the process ends early too often."""
     results: dict[str, dict[str, object]] = {}
     after: list[str] = []
+    told = ""
     for _ in range(RESTARTS):
-        done = ended(start(program, "remote", on, way, *options, *after), LIMIT_S)
+        done = ended(start(program, "remote", on, way, *options, *after, **more), LIMIT_S)
+        told += done.err
         begun = ""
         for line in done.out.splitlines():
             said = json.loads(line) if line.startswith("{") else {}
@@ -69,7 +75,7 @@ def sweep(way: str, on: Server, *options: str, program: Path = PROGRAMS / "opera
             elif "name" in said:
                 results[said["name"]] = said
             elif "end" in said:
-                return Swept(way, results)
+                return Swept(way, results, told)
         assert begun, f"the sweep did not begin: {done.err[-3000:]}"
         if begun not in results:
             last = (done.err.strip().splitlines() or [""])[-1]

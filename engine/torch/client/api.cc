@@ -16,6 +16,7 @@
 #include "random.h"
 #include "register.h"
 #include "state.h"
+#include "values.h"
 
 namespace {
 
@@ -242,6 +243,10 @@ int eat_stats(int64_t out[24]) {
     out[15] = packed_uploads;
     out[16] = ahead_bytes;
     out[17] = graph_runs;
+    out[18] = values_along;
+    out[19] = values_computed;
+    out[20] = values_checked;
+    out[21] = values_wrong;
     std::vector<Server*> seen;
     for (int i = 0; i < device_count(); i++) {
       Server* server = device_unconnected(i).server;

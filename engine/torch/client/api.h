@@ -93,7 +93,8 @@ void eat_shutdown(void);
 
 /* Counters since the start: calls, waits, signatures, bytes up, bytes down, messages' bytes sent, learned (answers waited for),
  * meta kernel failed, local allocations, signatures forgotten, shape rules used, known values read without a wait, asks, uploads sent ahead, of these used,
- * uploads sent as bytes with tables, bytes that were ahead and used, runs of whole graphs; the rest is 0. */
+ * uploads sent as bytes with tables, bytes that were ahead and used, runs of whole graphs, values that came along with
+ * another's answer, values computed here, known values that were compared with the server's, of these wrong; the rest is 0. */
 int eat_stats(int64_t out[24]);
 
 /* Python functions that C++ calls, set once after eat_register:

@@ -6,8 +6,10 @@
 #include <unordered_map>
 
 #include "encode.h"
+#include "exact.h"
 #include "learn.h"
 #include "record.h"
+#include "values.h"
 
 namespace eat {
 
@@ -23,7 +25,8 @@ at::Tensor output(Device& device, const Belief& belief, uint32_t number) {
 }
 
 // The results in place of the arguments.
-void answer(const OperatorInfo& info, Device& device, const Results& results, uint32_t number, std::vector<IValue>* stack) {
+void answer(const OperatorInfo& info, Device& device, const Signature& signature, uint32_t number, std::vector<IValue>* stack) {
+  const Results& results = signature.results;
   size_t base = stack->size() - info.arguments.size();
   c10::SmallVector<IValue, 4> returned;
   size_t k = 0;
@@ -32,7 +35,10 @@ void answer(const OperatorInfo& info, Device& device, const Results& results, ui
     if (result.alias >= 0) {
       returned.push_back((*stack)[base + static_cast<size_t>(result.alias)]);
     } else if (result.kind == ReturnInfo::TENSOR) {
-      returned.emplace_back(output(device, results.outputs[k], number + static_cast<uint32_t>(k)));
+      const Belief& belief = results.outputs[k];
+      at::Tensor made = output(device, belief, number + static_cast<uint32_t>(k));
+      if (belief.defined && belief.bytes <= MOST_ALONG_BYTES && belief.bytes) note_output(info, stack->data() + base, made, signature.mark);
+      returned.emplace_back(std::move(made));
       k++;
     } else {
       c10::List<at::Tensor> list;
@@ -60,14 +66,23 @@ uint32_t send_call(Encoder& encoded, const Signature& signature, Writer& message
   for (size_t i = 0; i < outputs.size(); i++) message.put<uint32_t>(outputs[i].defined ? number + static_cast<uint32_t>(i) : 0);
   message.end(began);
   encoded.device->connection().send(encoded.device->there, message.bytes);
+  encoded.sent();
   return number;
+}
+
+// zeros_like(x, device="cpu") and its kind: what is wanted is not on the tensor's device. torch's own composite makes it there.
+bool elsewhere(const OperatorInfo& info, const IValue* arguments) {
+  const IValue& wanted = arguments[info.device];
+  if (!wanted.isDevice() || !arguments[0].isTensor()) return false;
+  at::Device there = wanted.toDevice(), here = arguments[0].toTensor().device();
+  return there.type() != here.type() || (there.has_index() && there != here);
 }
 
 void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<IValue>* stack) {
   counters.calls++;
   BorrowedEncoder encoded;
   encoded->encode(info, stack->data() + (stack->size() - info.arguments.size()));
-  Device& device = *encoded->device;
+  Device& device = in_fork() ? eat::device(-1) : *encoded->device;  // in a child of fork it says what is wrong
   wait_for_queue(device);
   thread_local Writer message;
   bool asks = !info.only_tensors || (info.asks && (!info.is_index || encoded->mask));
@@ -83,7 +98,11 @@ void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<I
         if (recorder) recorder->call(info, *encoded, *signature, number);
         order.unlock();
         if (device.connection().has_news()) raise_news(device);
-        answer(info, device, signature->results, number, stack);
+        check_known(encoded->known_ones, info.name);
+        std::vector<IValue> local;
+        if (encoded->known && info.exact != Exact::NO) local = known_arguments(info, stack->data() + (stack->size() - info.arguments.size()));
+        answer(info, device, *signature, number, stack);
+        if (!local.empty()) compute_known(op, std::move(local), stack->back().toTensor());
         if (sync_mode()) synchronize(device);
         return;
       }
@@ -99,7 +118,12 @@ void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<I
 
 RemoteKernel::RemoteKernel(const c10::OperatorHandle& op) : info_(op, next_operator++) {}
 
-void RemoteKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, std::vector<IValue>* stack) { call(op, info_, stack); }
+void RemoteKernel::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, std::vector<IValue>* stack) {
+  if (info_.device >= 0 && elsewhere(info_, stack->data() + (stack->size() - info_.arguments.size()))) {
+    return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
+  }
+  call(op, info_, stack);
+}
 
 void call_any(const c10::OperatorHandle& op, c10::DispatchKeySet, std::vector<IValue>* stack) { call_remote(op, stack); }
 

@@ -12,6 +12,7 @@
 #include "packing.h"
 #include "python.h"
 #include "record.h"
+#include "values.h"
 
 namespace eat {
 
@@ -20,7 +21,6 @@ namespace {
 using at::Tensor;
 
 constexpr int64_t COPIED = 64 << 10;  // an upload up to so many bytes is copied into the queue; a longer one is sent from where it lies
-constexpr int64_t KEPT_KNOWN = 4 << 10;  // an upload up to so many bytes stays known here until something writes there
 
 Tensor plain(const Tensor& tensor) { return tensor.is_conj() || tensor.is_neg() ? tensor.resolve_conj().resolve_neg() : tensor; }
 
@@ -38,8 +38,10 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
   const char* data = static_cast<const char*>(from.const_data_ptr());
   int64_t offset = to.storage_offset() * static_cast<int64_t>(to.element_size());
   connection.traffic.up_bytes += count;
-  storage.known.clear();
-  if (count >= LEAST_AHEAD && use_ahead(storage, offset, data, count)) return;
+  struct Written {
+    RemoteStorage& storage;
+    ~Written() { storage.written(); }  // also where the user interrupts a copy that is half sent
+  };
   Writer message;
   auto head = [&](int64_t done, int64_t part) {
     message.bytes.clear();
@@ -53,11 +55,16 @@ void send_bytes(const Tensor& to, const Tensor& from, bool later) {
     wait_for_queue(*storage.device);
     head(0, count);
     message.put(data, static_cast<size_t>(count));
+    uint64_t before = storage.writes;
     connection.send(storage.device->there, message.bytes);
     if (recorder) recorder->upload(from, storage.number, offset, data, count);
-    if (offset == 0 && count == storage.bytes && count <= KEPT_KNOWN) storage.known.assign(data, static_cast<size_t>(count));
+    bool whole = offset == 0 && count == storage.bytes && count <= MOST_KNOWN;
+    // Where another thread writes there at the same time, nobody knows which was first.
+    if (uint64_t now = storage.written(); whole && now == before + 1) know(storage, now, message.bytes.data() + message.bytes.size() - count, static_cast<size_t>(count));
     return;
   }
+  Written written{storage};
+  if (count >= LEAST_AHEAD && use_ahead(storage, offset, data, count)) return;
   std::shared_ptr<void> keep = hold(from);
   try {
     WithoutLock released;
@@ -88,15 +95,16 @@ void fetch_bytes(const Tensor& to, const Tensor& from, bool later) {
   RemoteStorage& storage = remote_storage(from);
   auto offset = static_cast<uint64_t>(from.storage_offset()) * from.element_size();
   auto* data = static_cast<char*>(to.mutable_data_ptr());
-  if (!storage.known.empty() && offset + count <= storage.known.size()) {
-    memcpy(data, storage.known.data() + offset, count);
-    counters.known++;
+  if (take_known(storage, offset, data, count)) {
     if (recorder) recorder->cannot("it reads a value");
     return;
   }
-  Device& device = *storage.device;
+  Device& device = eat::device(storage.device->number);  // in a child of fork it says what is wrong
+  std::optional<Along> along;
+  if (!later) along.emplace(*storage.device, &storage);
   auto ticket = device.connection().ticket(data, count, hold(to), later);
   Writer message;
+  if (along) message.bytes = along->messages;
   size_t began = message.begin(ToServer::DOWN);
   message.put(ticket->tag);
   message.put(storage.number);
@@ -104,7 +112,10 @@ void fetch_bytes(const Tensor& to, const Tensor& from, bool later) {
   message.put(count);
   message.end(began);
   device.connection().send(device.there, message.bytes);
-  if (!later) wait_for(device, *ticket);
+  if (!along) return;
+  wait_only(device, *ticket);
+  along->arrived();
+  raise_answer(device, *ticket);
 }
 
 namespace {
@@ -124,8 +135,8 @@ void send_within(const Tensor& to, const Tensor& from) {
   message.put<uint64_t>(static_cast<uint64_t>(from.storage_offset()) * from.element_size());
   message.put(count);
   message.end(began);
-  target.known.clear();
   target.device->connection().send(target.device->there, message.bytes);
+  target.written();
 }
 
 // Between two devices: as bytes, so that dtype and strides are changed on the one that receives.

@@ -9,6 +9,7 @@
 #include "copies.h"
 #include "random.h"
 #include "record.h"
+#include "values.h"
 
 namespace eat {
 
@@ -93,8 +94,11 @@ void Encoder::tensor(const at::Tensor& tensor) {
   RemoteStorage& storage = remote_storage(tensor);
   on(*storage.device);
   if (argument_->changed) {
-    storage.known.clear();
+    changed_.push_back(&storage);
     if (recorder) recorder->write(storage.number);
+  } else if (storage.is_known()) {
+    known = true;
+    if (checks_known()) known_ones.push_back(&storage);
   }
   size_t slot = 0;
   while (slot < slots.size() && slots[slot] != storage.number) slot++;
@@ -230,8 +234,10 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   slots.clear();
   kinds.clear();
   keep_.clear();
+  changed_.clear();
+  known_ones.clear();
   device = generator_of_ = nullptr;
-  mask = false;
+  mask = known = false;
   values = 0;
   put(info.number);
   const at::Context& context = at::globalContext();

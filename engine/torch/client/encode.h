@@ -30,6 +30,12 @@ class Encoder {
   Device* device = nullptr;             // of the tensors, or of an argument `device`, or the current one
   size_t values = 0;                    // in `key`, lists counted by their elements
   bool mask = false;                    // an index is a mask: the result's size depends on values
+  bool known = false;                   // the bytes of a tensor that is read are known here
+  std::vector<RemoteStorage*> known_ones;  // those, where they are checked
+  // The message is in the queue: what the operator writes is written from now on.
+  void sent() const {
+    for (RemoteStorage* storage : changed_) storage->written();
+  }
 
  private:
   void tensor(const at::Tensor& tensor);
@@ -51,6 +57,7 @@ class Encoder {
   const ArgumentInfo* argument_ = nullptr;
   Device* generator_of_ = nullptr;
   std::vector<at::Tensor> keep_;  // uploaded for this call
+  std::vector<RemoteStorage*> changed_;
 };
 
 // An encoder of this thread, free again when this goes: calls may nest.

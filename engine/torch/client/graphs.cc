@@ -170,7 +170,7 @@ std::vector<Tensor> run(const Recording& recording, at::TensorList inputs) {
     device.connection().send(device.there, message.bytes);
   }
   graph_runs++;
-  for (uint32_t input : recording.written) remote_storage(inputs[input]).known.clear();
+  for (uint32_t input : recording.written) remote_storage(inputs[input]).written();
   for (uint32_t input : recording.bumped) {
     if (!inputs[input].is_inference()) inputs[input].unsafeGetTensorImpl()->bump_version();
   }

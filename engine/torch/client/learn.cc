@@ -9,6 +9,7 @@
 
 #include "record.h"
 #include "shapes.h"
+#include "values.h"
 #include "views.h"
 
 namespace eat {
@@ -261,8 +262,10 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
   need_allowed(info, device);
   uint16_t most = most_results(info);
   uint32_t first = next_storage(most);
+  Along along(device);
   auto ticket = device.connection().ticket();
   Writer message;
+  message.bytes = along.messages;
   {
     std::lock_guard<std::mutex> order(device.connection().order);
     put_changed_flags(*device.server, message);
@@ -278,13 +281,17 @@ bool ask(const OperatorInfo& info, Encoder& encoded, std::vector<IValue>* stack,
     message.put(most);
     message.end(began);
     device.connection().send(device.there, message.bytes);
+    encoded.sent();
   }
   try {
-    wait_for(device, *ticket);
+    wait_only(device, *ticket);
+    along.arrived();
+    raise_answer(device, *ticket);
   } catch (...) {
     if (!ticket->done) free_unread(device, first, most);
     throw;
   }
+  check_known(encoded.known_ones, info.name);
   Reader in(ticket->body);
   Results told;
   size_t base = stack->size() - info.arguments.size();

@@ -83,7 +83,7 @@ void release(void* context) {
 
 c10::DataPtr pointer(Device& device, uint32_t number, int64_t bytes) {
   count_new(device.memory, bytes);
-  auto* storage = new RemoteStorage{number, &device, bytes, {}};
+  auto* storage = new RemoteStorage{number, &device, bytes};
   return {new_address(bytes), storage, &release, at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device.number))};
 }
 
@@ -247,11 +247,11 @@ void resize_storage(c10::StorageImpl& storage, int64_t bytes) {
   Device& device = *remote.device;
   if (bytes > remote.bytes) need_room(device, bytes - remote.bytes);
   send_number(device, ToServer::RESIZE, remote.number, &bytes);
+  remote.written();
   if (recorder) recorder->resize(remote.number, bytes);
   if (bytes > remote.bytes) count_new(device.memory, bytes - remote.bytes), device.memory.allocations--;
   else count_gone(device.memory, remote.bytes - bytes);
   remote.bytes = bytes;
-  remote.known.clear();
   storage.set_nbytes(static_cast<size_t>(bytes));
 }
 

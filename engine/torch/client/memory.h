@@ -6,17 +6,39 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/Storage.h>
 
+#include <atomic>
+#include <mutex>
 #include <string>
 
 #include "state.h"
 
 namespace eat {
 
+using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+inline WeakStorage no_storage() { return WeakStorage(c10::intrusive_ptr<c10::StorageImpl>()); }
+
+// Of the members of a storage that say so, by several threads.
+extern std::mutex known_mutex;
+
 struct RemoteStorage {
   uint32_t number;
   Device* device;
   int64_t bytes;       // as counted
-  std::string known;   // its bytes, while they are known here; "" otherwise
+
+  // What is known here of its bytes: values.h.
+  static constexpr uint64_t NEVER = UINT64_MAX;
+  std::atomic<uint64_t> writes{0};         // since it was made
+  std::atomic<uint64_t> known_at{NEVER};   // `known` are its bytes after so many writes
+  std::string known{};                     // with known_mutex
+  bool came_along = false;                 // `known` did, and was not read yet; with known_mutex
+  std::shared_ptr<Mark> made_by{};         // the signature, of small outputs
+  WeakStorage tested = no_storage();       // what a test was made of
+
+  // Called when a message that writes there, or may, is in the queue: not before, for what another thread asks until then is
+  // answered with the bytes before it, and they must count as such.
+  // Gives the new count.
+  uint64_t written() { return writes.fetch_add(1, std::memory_order_acq_rel) + 1; }
+  bool is_known() const { return known_at.load(std::memory_order_acquire) == writes.load(std::memory_order_acquire); }
 };
 
 uint32_t next_storage(size_t count = 1);  // the first of so many new numbers

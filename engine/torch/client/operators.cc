@@ -41,6 +41,25 @@ bool is_number(const c10::TypePtr& type) {
   return inner->kind() == TypeKind::NumberType;
 }
 
+bool may_write(const std::string& name, const c10::Argument& argument) {
+  // A list of weights is copied into one buffer there, and a state of random numbers goes on.
+  return argument.name().rfind("running_", 0) == 0 || starts(name, "aten::_cudnn_rnn") || starts(name, "aten::miopen_rnn");
+}
+
+Exact exact_kind(const std::string& name) {
+  static const std::set<std::string> tests{"aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge",
+                                           "aten::isnan", "aten::isinf", "aten::isposinf", "aten::isneginf"};
+  // Where all that goes in and comes out is an integer or a boolean.
+  static const std::set<std::string> integers{
+      "aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::maximum", "aten::minimum", "aten::max", "aten::min", "aten::amax",
+      "aten::amin", "aten::sum", "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_xor", "aten::bitwise_not", "aten::logical_and",
+      "aten::logical_or", "aten::logical_xor", "aten::logical_not", "aten::any", "aten::all", "aten::clone", "aten::index_select",
+      "aten::cat", "aten::stack", "aten::repeat", "aten::flip"};
+  if (tests.count(name)) return Exact::TEST;
+  if (integers.count(name)) return Exact::INTEGERS;
+  return Exact::NO;
+}
+
 }  // namespace
 
 OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : number(given) {
@@ -61,12 +80,13 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
     ArgumentInfo info;
     info.list = list_kind(argument.type());
     info.written = argument.alias_info() && argument.alias_info()->isWrite();
-    info.changed = info.written || argument.name().rfind("running_", 0) == 0;
+    info.changed = info.written || may_write(name, argument);
     info.out = argument.is_out();
     info.number = is_number(argument.type());
     info.mode = argument.real_type()->kind() == TypeKind::IntType;
     has_out |= info.out;
     has_written |= info.written;
+    if (argument.name() == "device") device = static_cast<int>(arguments.size());
     if (argument.name() == "output_mask") output_mask = static_cast<int>(arguments.size());
     arguments.push_back(info);
   }
@@ -86,6 +106,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
     }
     returns.push_back(info);
   }
+  if (!has_written && returns.size() == 1 && returns[0].kind == ReturnInfo::TENSOR) exact = exact_kind(name);
 }
 
 }  // namespace eat

@@ -10,10 +10,13 @@ namespace eat {
 
 enum class ListOf : uint8_t { NOTHING, INTS, BOOLS, DOUBLES, TENSORS, OPTIONAL_TENSORS, SCALARS };
 
+// What a machine of any kind computes to the same bits, where its arguments are known here: exact.h.
+enum class Exact : uint8_t { NO, TEST, INTEGERS };
+
 struct ArgumentInfo {
   ListOf list = ListOf::NOTHING;
   bool written = false;  // the schema marks it as written
-  bool changed = false;  // or it is one of the running statistics, which batch norms write though their schemas do not say so
+  bool changed = false;  // or it may be, though the schema does not say so: running statistics of batch norms, states of cuDNN
   bool out = false;      // an `out=`
   bool number = false;   // a Scalar: its value may stand in the payload
   bool mode = false;     // an integer that is no size: a dimension, a kind of reduction
@@ -40,6 +43,8 @@ struct OperatorInfo {
   bool takes_cpu = false;     // tensors on the CPU with dimensions are uploaded, as CUDA's kernel does
   bool doubles_later = true;  // floats stand in the payload, so that another value is no new signature
   bool ints_later = true;     // the same for integer Scalars
+  Exact exact = Exact::NO;
+  int device = -1;            // argument that says where the results are to be
   int output_mask = -1;       // argument that says which results are wanted
 };
 

@@ -48,7 +48,7 @@ bool whole(const std::string& full) {
       "mode.values", "convolution", "convolution_backward", "convolution_overrideable", "native_layer_norm", "native_group_norm",
       "native_layer_norm_backward", "native_group_norm_backward", "clone", "zeros", "ones", "full", "zeros_like", "ones_like", "full_like",
       "arange", "arange.start", "arange.start_step", "linspace", "eye", "eye.m", "embedding", "stack", "repeat", "constant_pad_nd",
-      "binary_cross_entropy_with_logits", "masked_fill.Scalar", "masked_fill.Tensor", "logsumexp", "count_nonzero", "slice_backward",
+      "isinf", "logical_not", "logical_and", "logical_or", "logical_xor", "binary_cross_entropy_with_logits", "masked_fill.Scalar", "masked_fill.Tensor", "logsumexp", "count_nonzero", "slice_backward",
       "select_backward"};
   return names.count(full) > 0 || full.rfind("_foreach_", 0) == 0;
 }

@@ -2,6 +2,7 @@
 // values that stand in the payload. Bounded; no header of torch here.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,9 +27,16 @@ struct Results {
   int64_t bytes = 0;            // of all outputs
 };
 
+// Whether the values that a signature gives are read: values.h.
+struct Mark {
+  std::atomic<bool> read{false};
+  std::atomic<int> along{0}, used{0};
+};
+
 struct Signature {
   uint32_t number = 0;
   Results results;
+  std::shared_ptr<Mark> mark = std::make_shared<Mark>();
 };
 
 // The table of a connection, by key. Not locked: its user holds Connection::order. Two generations: what was not used since the

@@ -11,6 +11,7 @@
 #include "call.h"
 #include "python.h"
 #include "random.h"
+#include "values.h"
 
 namespace eat {
 
@@ -28,7 +29,14 @@ struct Setting {
 
 Setting setting;
 std::mutex connecting;
-std::atomic<bool> connected{false}, forked{false};
+std::atomic<bool> connected{false}, forked{false}, failed{false};
+std::mutex untold_mutex;
+constexpr size_t MOST_UNTOLD = 64;
+
+std::vector<ToldError>& untold() {
+  static auto* one = new std::vector<ToldError>;
+  return *one;
+}
 thread_local int current = 0;
 
 const char* const BAD_FORK =
@@ -155,6 +163,11 @@ Device& device(int number) {
 
 void raise(const std::vector<ToldError>& errors) {
   const ToldError& first = errors.front();
+  {
+    std::lock_guard<std::mutex> lock(untold_mutex);
+    std::erase_if(untold(), [&](const ToldError& one) { return one.kind == first.kind && one.text == first.text && one.name == first.name; });
+  }
+  if (first.kind == ErrorKind::ACCELERATOR) failed = true;
   c10::SourceLocation here{first.name.c_str(), __FILE__, static_cast<uint32_t>(__LINE__)};
   switch (first.kind) {
     case ErrorKind::INDEX: throw c10::IndexError(here, first.text);
@@ -199,20 +212,41 @@ void wait_for_queue(Device& device) {
   }
 }
 
-void wait_for(Device& device, Ticket& ticket) {
-  wait_only(device, ticket);
+void raise_answer(Device& device, Ticket& ticket) {
   if (!ticket.errors.empty()) raise(ticket.errors);
   raise_news(device);
 }
 
+void wait_for(Device& device, Ticket& ticket) {
+  wait_only(device, ticket);
+  raise_answer(device, ticket);
+}
+
+void leave_untold(const std::vector<ToldError>& errors) {
+  std::lock_guard<std::mutex> lock(untold_mutex);
+  if (untold().size() < MOST_UNTOLD) untold().insert(untold().end(), errors.begin(), errors.end());
+}
+
+bool has_failed() { return failed; }
+
 void synchronize(Device& device) {
+  Along along(device);
   auto ticket = device.connection().ticket();
   Writer message;
+  message.bytes = along.messages;
   size_t began = message.begin(ToServer::SYNC);
   message.put(ticket->tag);
   message.end(began);
   device.connection().send(device.there, message.bytes);
-  wait_for(device, *ticket);
+  wait_only(device, *ticket);
+  along.arrived();
+  raise_answer(device, *ticket);
+  std::vector<ToldError> errors;
+  {
+    std::lock_guard<std::mutex> lock(untold_mutex);
+    errors.swap(untold());
+  }
+  if (!errors.empty()) raise(errors);
 }
 
 bool in_fork() { return forked; }

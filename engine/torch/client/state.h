@@ -76,8 +76,13 @@ bool is_connected();
 // Waits for the answer of a question that was sent to the device, with the interpreter's lock given back; raises its errors, those
 // that background questions left, and the warnings. `name` of an operator is for nothing but messages.
 void wait_for(Device& device, Ticket& ticket);
-// The same, but the ticket's own errors are left to the caller.
+// The two halves of it: the ticket's errors are left to the caller, and are raised.
 void wait_only(Device& device, Ticket& ticket);
+void raise_answer(Device& device, Ticket& ticket);
+// Errors of answers that nobody wanted yet: the next synchronize() raises them, unless they were raised where they are read.
+void leave_untold(const std::vector<ToldError>& errors);
+// An error of the device itself was raised: nothing of it can be used any more.
+bool has_failed();
 void raise_news(Device& device);
 // Before something is put in the queue: waits while too much waits there.
 void wait_for_queue(Device& device);

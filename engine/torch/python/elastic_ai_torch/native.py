@@ -50,7 +50,8 @@ _WARN = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 STATISTICS = (
     "calls", "waits", "signatures", "bytes_up", "bytes_down", "bytes_sent", "learned", "meta_failed",
     "local_allocations", "forgotten", "shape_rules", "known_values", "asks",
-    "sent_ahead", "ahead_used", "packed_uploads", "bytes_ahead", "graph_runs",
+    "sent_ahead", "ahead_used", "packed_uploads", "bytes_ahead", "graph_runs", "values_along",
+    "values_computed", "values_checked", "values_wrong",
 )  # fmt: skip
 
 
