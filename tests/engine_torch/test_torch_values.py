@@ -21,11 +21,18 @@ CHECK = {"ELASTIC_AI_TORCH_CHECK_KNOWN": "1"}
 WRONG = "a value that was taken for known"
 CLIENT = ROOT / "engine/torch/client"
 NO_WRITES = {
-    "SIGNATURE", "ALLOC", "FREE", "DOWN", "SYNC", "FORGET", "FLAGS", "SEED", "RNG_KEEP", "RNG_USE", "RNG_GET", "RNG_SET",
-    "EVENT", "EVENT_WAIT", "DEVICE", "DROP", "STAGE",
+    "SIGNATURE", "ALLOC", "FREE", "DOWN", "SYNC", "FORGET", "FLAGS", "SEED", "RNG_KEEP", "RNG_USE", "RNG_GET",
+    "RNG_SET", "EVENT", "EVENT_WAIT", "DEVICE", "DROP", "STAGE",
 }  # fmt: skip
 """Messages that change no bytes of a storage that there was before."""
-WRITES = {"CALL": "sent()", "ASK": "sent()", "RESIZE": "written()", "UP": "written()", "USE": "Written written", "PEER_COPY": "written()"}
+WRITES = {
+    "CALL": "sent()",
+    "ASK": "sent()",
+    "RESIZE": "written()",
+    "UP": "written()",
+    "USE": "Written written",
+    "PEER_COPY": "written()",
+}
 """Messages that do, and what the client says of it after putting one in the queue."""
 SENT_BY = {"USE": "copies.cc"}
 UNUSED = {"COLLECTIVE"}
@@ -181,7 +188,8 @@ def test_a_failed_device_has_no_known_values(tmp_path: Path) -> None:
 ELSEWHERE = """
 import torch
 x = torch.ones(2).cuda()
-for make in (torch.zeros_like, torch.ones_like, lambda *a, **k: torch.full_like(*a, 3.0, **k), torch.empty_like, torch.rand_like):
+full_like = lambda *a, **k: torch.full_like(*a, 3.0, **k)
+for make in (torch.zeros_like, torch.ones_like, full_like, torch.empty_like, torch.rand_like):
     print(make(x, device="cpu").device, make(x).device, make(x, device="cuda").device, make(x, device="cuda:0").device)
 """
 

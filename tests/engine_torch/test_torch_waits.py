@@ -67,22 +67,26 @@ WAITS: dict[str, tuple[str, float]] = {
     "loss read": ("backward(forward()).item()", 1),
     "loss and accuracy": ("loss = backward(forward()); right = accuracy(); loss.item(); right.item()", 1),
     "loss, accuracy and norm": (
-        "loss, norm = clipped(forward()); right = accuracy(); loss.item(); right.item(); float(norm)", 1
+        "loss, norm = clipped(forward()); right = accuracy(); loss.item(); right.item(); float(norm)",
+        1,
     ),
     "loss before accuracy": ("loss = backward(forward()); loss.item(); accuracy().item()", 2),
     "gradients clipped": ("clipped(forward())[0].item()", 1),
     "clipped, their norm read": ("loss, norm = clipped(forward()); loss.item(); norm.item()", 1),
     "clipped, an error if no number, loss and norm read": (
-        "loss, norm = clipped(forward(), True); loss.item(); norm.item()", 1
+        "loss, norm = clipped(forward(), True); loss.item(); norm.item()",
+        1,
     ),
     "scaled gradients": ("scaler.scale(forward()).backward(); scaler.step(optimizer); scaler.update()", 1),
     "scaled gradients, loss read": (
-        "loss = forward(); scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(); loss.item()", 1
+        "loss = forward(); scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update(); loss.item()",
+        1,
     ),
     "scaled and clipped gradients, loss and norm read": (
         "loss = forward(); scaler.scale(loss).backward(); scaler.unscale_(optimizer); "
         "norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0); "
-        "scaler.step(optimizer); scaler.update(); loss.item(); norm.item()", 1
+        "scaler.step(optimizer); scaler.update(); loss.item(); norm.item()",
+        1,
     ),
     "a trainer's filter of nan and inf": (
         "loss = backward(forward()).detach(); kept[0] += 0 if torch.isnan(loss) or torch.isinf(loss) else loss",
@@ -99,7 +103,8 @@ WAITS: dict[str, tuple[str, float]] = {
         1,
     ),
     "steps of a schedule": (
-        "t = times[number % 4]; before = t - 1; noise = (alphas[before] if before >= 0 else alphas[0]) * 2", 0
+        "t = times[number % 4]; before = t - 1; noise = (alphas[before] if before >= 0 else alphas[0]) * 2",
+        0,
     ),
     "waited for, then loss read": ("loss = backward(forward()); torch.cuda.synchronize(); loss.item()", 1),
     "loss and how many there are": ("loss = backward(forward()); out[out > 0].numel(); loss.item()", 1),

@@ -57,9 +57,7 @@ class Swept:
         )
 
 
-def sweep(
-    way: str, on: Server, *options: str, program: Path = PROGRAMS / "operator_sweep.py", **more: str
-) -> Swept:
+def sweep(way: str, on: Server, *options: str, program: Path = PROGRAMS / "operator_sweep.py", **more: str) -> Swept:
     """The whole of it. AssertionError where the process ends early too often."""
     results: dict[str, dict[str, object]] = {}
     after: list[str] = []

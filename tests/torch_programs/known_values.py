@@ -18,7 +18,12 @@ ROUNDS = 3
 
 def show(name: str, *values: torch.Tensor) -> None:
     """The bytes of each, read one after the other."""
-    read = [bytes(value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()).hex() for value in values]
+    read = [
+        bytes(
+            value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1).view(torch.uint8).numpy()
+        ).hex()
+        for value in values
+    ]
     print(name, *read, flush=True)
 
 
@@ -192,7 +197,12 @@ BITS = {
     torch.float16: [0x7E01, 0xFD01, 0x8000, 0x0001, 0x7C00],
     torch.float64: [0x7FF8000000000123, 0xFFF0000000000001, 0x8000000000000000, 1, 0x7FF0000000000000],
 }
-WHOLE = {torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16, torch.float64: torch.int64}
+WHOLE = {
+    torch.float32: torch.int32,
+    torch.bfloat16: torch.int16,
+    torch.float16: torch.int16,
+    torch.float64: torch.int64,
+}
 
 
 def no_numbers() -> None:
