@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDS = 3
+ROUNDS = 2
 """Of everything: what is read in one round comes along in the next."""
 
 
