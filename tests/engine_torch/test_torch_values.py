@@ -22,7 +22,7 @@ WRONG = "a value that was taken for known"
 CLIENT = ROOT / "engine/torch/client"
 NO_WRITES = {
     "SIGNATURE", "ALLOC", "FREE", "DOWN", "SYNC", "FORGET", "FLAGS", "SEED", "RNG_KEEP", "RNG_USE", "RNG_GET",
-    "RNG_SET", "EVENT", "EVENT_WAIT", "DEVICE", "DROP", "STAGE",
+    "RNG_SET", "EVENT", "EVENT_WAIT", "DEVICE", "DROP", "STAGE", "GRAPH",
 }  # fmt: skip
 """Messages that change no bytes of a storage that there was before."""
 WRITES = {
@@ -32,6 +32,7 @@ WRITES = {
     "UP": "written()",
     "USE": "Written written",
     "PEER_COPY": "written()",
+    "RUN": "written()",
 }
 """Messages that do, and what the client says of it after putting one in the queue."""
 SENT_BY = {"USE": "copies.cc"}
@@ -198,6 +199,29 @@ def test_a_tensor_like_another_is_on_the_device_that_was_asked_for(torch_server:
     """On the processor too, where it is like one of the device."""
     told = run(ELSEWHERE, "remote", torch_server).out.splitlines()
     assert told == ["cpu cuda:0 cuda:0 cuda:0"] * 5
+
+
+GRAPHS = """
+import torch
+count, other = torch.tensor([0]).cuda(), torch.tensor([10]).cuda()
+@torch.compile
+def step(x, count):
+    count.add_(1)
+    return x * count, count > 3
+for number in range(1, 8):
+    y, more = step(torch.tensor([2]).cuda(), count)
+    told = [count.item(), y.item(), more.item(), (count == number).item(), other.item()]
+    assert told == [number, 2 * number, number > 3, True, 10], told
+from elastic_ai_torch import start
+print("runs", start.statistics()["graph_runs"])
+"""
+
+
+def test_a_whole_graph_writes_what_was_known(torch_server: Server) -> None:
+    """Its inputs that it changes are no longer known; its results are read. A client that checks reads in between, so that
+    it would record no graph."""
+    (told,) = run(GRAPHS, "remote", torch_server).out.splitlines()
+    assert int(told.split()[1]) >= 4
 
 
 def test_every_message_that_writes_makes_the_client_forget() -> None:
