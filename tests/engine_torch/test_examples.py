@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.torch_engine import Ran, Server, ended, run, same_bits, start
+from tests.support.torch_engine import Ran, Server, run, same_bits, start
 from tests.support.torch_env import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -72,9 +72,11 @@ def interrupted(folder: Path, *words: str) -> Ran:
         head += process.stdout.readline()
         assert process.poll() is None, head
     process.send_signal(signal.SIGTERM)
-    rest = ended(process)
-    lines = [line[5:] for line in head.splitlines() if line.startswith("loss ")]
-    return Ran(rest.code, head + rest.out, rest.err, lines + rest.losses)
+    assert process.stderr is not None
+    out = head + process.stdout.read()  # communicate() would lose what readline() has read ahead
+    err = process.stderr.read()
+    losses = [line[5:] for line in out.splitlines() if line.startswith("loss ")]
+    return Ran(process.wait(60), out, err, losses)
 
 
 def test_an_interrupted_training_goes_on_to_the_same_losses(tmp_path: Path) -> None:
