@@ -218,8 +218,8 @@ print("runs", start.statistics()["graph_runs"])
 
 
 def test_a_whole_graph_writes_what_was_known(torch_server: Server) -> None:
-    """Its inputs that it changes are no longer known; its results are read. A client that checks reads in between, so that
-    it would record no graph."""
+    """Its inputs that it changes are no longer known; its results are read. A client that checks reads in between,
+    so that it would record no graph."""
     (told,) = run(GRAPHS, "remote", torch_server).out.splitlines()
     assert int(told.split()[1]) >= 4
 
