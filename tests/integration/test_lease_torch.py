@@ -36,13 +36,13 @@ def torch_lab(pool: Lab) -> Iterator[Lab]:
     assert done.returncode == 0, done.stdout[-6000:]
     again = pool.playbook("--tags", "remoting,acceptance")
     assert {node: counts["changed"] for node, counts in recap(again.stdout).items()} == dict.fromkeys(NODES, 0)
-    for program in (ROOT / "examples/resnet.py", ROOT / "examples/gpt.py", ROOT / "tests/torch_programs/parallel.py"):
+    for program in (ROOT / "examples/resnet.py", ROOT / "examples/gpt.py"):
         pool.ssh("client1", f"cat > /home/alice/{program.name} <<'END'\n{program.read_text()}\nEND\n")
     yield pool
     # What is not the site's own, and would be found after its teardown.
     for node in NODES:
         pool.ssh(node, "rm /" + " /".join(COMMANDS))
-    pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/parallel.py /home/alice/long.py")
+    pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/long.py")
 
 
 def losses(text: str) -> list[str]:
