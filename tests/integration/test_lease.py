@@ -27,6 +27,11 @@ nft -f - <<< "table inet cut {
 """
 
 
+def runs(pool: Lab, node: str, command: str) -> bool:
+    """Whether a process of the node has this whole command line."""
+    return bool(shell(pool, node, f"pgrep -xf {shlex.quote(command)}; true").strip())
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_two_halves_run_a_program_whose_data_are_verified(pool: Lab) -> None:
     code, out = run_as(
@@ -104,19 +109,19 @@ def test_whatever_ends_a_lease_is_said_to_its_program(pool: Lab) -> None:
     began = time.monotonic()
     with ThreadPoolExecutor(3) as worker:
         timed = worker.submit(
-            run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --time 0.004h -- sleep 100"
+            run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --time 0.006h -- sleep 100"
         )
-        taken = worker.submit(run_as, pool, "bob", "toolkit run --no-kernels -n 1 -l gpu1 -- sleep 100")
+        taken = worker.submit(run_as, pool, "bob", "toolkit run --no-kernels -n 1 -l gpu1 -- sleep 102")
         broken = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -l gpu2 -- sleep 101")
 
         def bobs() -> list[int]:
             leases = json_in(shell(pool, "head", "toolkit lease list --all --json"))["leases"]
             return [x["lease"] for x in leases if (x["user"], x["state"]) == ("bob", "running")]
 
-        until(lambda: len(bobs()), 1, 60)
+        # not before their programs run: a lease that is over before that ends otherwise
+        until(lambda: runs(pool, "client1", "sleep 102"), True, 60)
         shell(pool, "head", f"toolkit lease release {bobs()[0]}")
-        # not before its program runs: a client that finds no server ends otherwise
-        until(lambda: "sleep" in shell(pool, "client1", "pgrep -xfa 'sleep 101'; true"), True, 60)
+        until(lambda: runs(pool, "client1", "sleep 101"), True, 60)
         shell(pool, "gpu2", "pkill -KILL -f elastic-ai-refserver")
         ended = [each.result(60) for each in (timed, taken, broken)]
     assert [code for code, _ in ended] == [128 + 15] * 3, ended
@@ -137,8 +142,8 @@ def test_an_administrators_grace_reaches_the_program_while_it_has_its_gpus(pool:
     with ThreadPoolExecutor(2) as worker:
         words = [f"toolkit run -n 1 {way} --signal USR1 -- {SAVES}" for way in ("--no-kernels", "--where server")]
         running = [worker.submit(run_as, pool, "alice", command) for command in words]
-        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"] * 2, 60)
-        time.sleep(3)
+        # a signal before bash has its trap would end it
+        until(lambda: sum(runs(pool, node, "sleep 0.2") for node in ("client1", *SERVERS)), 2, 60)
         for lease in json_in(shell(pool, "head", leases))["leases"]:
             assert "ends in 90 s" in shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
         for end in running:
@@ -169,8 +174,7 @@ def test_a_preempted_lease_has_its_grace_and_hears_why(pool: Lab, tmp_path: Path
         assert done.returncode == 0, done.stdout[-3000:]
         with ThreadPoolExecutor(2) as worker:
             first = worker.submit(run_as, pool, "bob", f"toolkit run --no-kernels -n 8 --signal USR1 -- {SAVES}")
-            until(lambda: "RUNNING" in pool.ssh("head", "squeue -h -o %T"), True, 90)
-            time.sleep(5)
+            until(lambda: runs(pool, "client1", "sleep 0.2"), True, 90)
             second = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -- true")
             code, out = first.result(180)
             told = r"ends in \d+ s: a job of higher priority needs its GPUs; the program is sent SIGUSR1"
