@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.support.remote_train_documents import of_load
 from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
@@ -28,7 +29,7 @@ def _report(steps: int, params: Mapping[str, Any], emulated: bool, uuid: str, be
     made["devices"] = [{**made["devices"][0], "uuid": uuid}]
     more = {"opened_s": began_s - 0.2, "began_s": began_s, "ended_s": began_s + 2.0, "planned_steps": steps}
     more |= {"resumed_from": before, "step_s": made["step_s"][before:], "told_s": None, "told_by": "", "kept": None}
-    return {**made, **more}
+    return of_load({**made, **more}, params)
 
 
 def move_document(

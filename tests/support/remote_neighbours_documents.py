@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.support.remote_train_documents import of_load
 from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
 from validation.kinds import parse
-from validation.measures.remoting.remoting_neighbours_probe import CASES
+from validation.measures.remoting.remoting_neighbours_probe import cases_of
 from validation.model import Measurement, Result
 
 NEIGHBOURS: dict[str, Any] = {
@@ -32,12 +33,14 @@ def neighbours_document(
     lines = []
     for turn in range(1, int(params["turns"]) + 1):
         began_s = 1000.0 * turn
-        for case in (*CASES, "neighbour"):
+        cases = cases_of(params.get("load", ()))
+        for case in (*cases, "neighbour") if "fault" in cases else cases:
             if case == "neighbour":
                 made = {"status": 2, "words": "elastic-ai-train: 700", "ended_s": began_s + 1e-3, "after": 0}
             else:
                 share = ratio if case == "noise" else 1.0
                 made = {**trained("remote", int(params["batch"]), params, share, emulated), "began_s": began_s}
+                made = of_load(made, params)
             if change is not None:
                 change(turn, case, made)
             lines.append(f"== turn {turn} of {params['turns']}: {case}\n{json.dumps(made)}\n")

@@ -45,6 +45,15 @@ def report(way: str, batch: int, params: Mapping[str, Any], ratio: float, emulat
     }  # fmt: skip
 
 
+def of_load(made: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The same report by the PyTorch program, where the plan has a load."""
+    if not params.get("load"):
+        return made
+    words = list(params["load"])
+    network, side, thin = (words[words.index(f"--{key}") + 1] for key in ("network", "side", "thin"))
+    return {**made, "tool": "torch_load", "network": network, "side": int(side), "thin": int(thin)}
+
+
 def train_document(
     params: Mapping[str, Any] = TRAIN,
     ratios: Mapping[int, float] | None = None,

@@ -93,15 +93,24 @@ def test_programs_that_are_not_those_of_the_plan_are_refused(old: str, new: str,
         parse("remoting-neighbours", document, NEIGHBOURS)
 
 
-@pytest.mark.parametrize(("topology", "emulated"), [(HARDWARE, False), (LAB, True)])
-def test_the_rate_beside_noise_is_reported(topology: Topology, emulated: bool) -> None:
-    found = judged("rm.noise", "remoting-neighbours", topology, emulated=emulated, ratio=0.4)
+@pytest.mark.parametrize(
+    ("topology", "ratio", "verdict", "code"),
+    [
+        (HARDWARE, 0.97, "pass", "within-bounds"),
+        (HARDWARE, 0.94, "fail", "below-floor"),
+        (LAB, 0.4, "not-measured", "virtual"),
+    ],
+)
+def test_noise_may_cost_a_tenant_a_twentieth_and_no_rate_of_processors_is_judged(
+    topology: Topology, ratio: float, verdict: str, code: str
+) -> None:
+    found = judged("rm.noise", "remoting-neighbours", topology, emulated=topology is LAB, ratio=ratio)
     assert [(j.about.ends[0].node, j.verdict, j.reason_code) for j in found] == [
-        ("gpu1", "not-applicable", "reported"),
-        ("gpu2", "not-applicable", "reported"),
+        ("gpu1", verdict, code),
+        ("gpu2", verdict, code),
     ]
-    assert found[0].value == pytest.approx(0.4, abs=0.01)
-    assert all(("emulated" in j.reason) is emulated for j in found)
+    assert found[0].value == pytest.approx(ratio, abs=0.01)
+    assert all(("emulated" in j.reason) is (topology is LAB) for j in found)
 
 
 @pytest.mark.parametrize("topology", [HARDWARE, LAB])

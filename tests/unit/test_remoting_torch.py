@@ -13,13 +13,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.remote_move_documents import move_result
+from tests.support.remote_neighbours_documents import beside_result
 from tests.support.site import LAB, criterion, hardware, plan_of, result, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_torch, remoting_isolate_probe, remoting_train_probe
 from validation.measures.remoting.facts import SAME_BITS, TITLES
+from validation.measures.remoting.neighbours import NeighbourFacts
 from validation.measures.remoting.train import HEADING, RemoteTrainFacts
-from validation.model import Result, Topology
+from validation.model import Judgement, Measurement, Result, Topology
 from validation.probes import remoting, remoting_program
 from validation.probes.tool import Ran
 
@@ -240,3 +243,68 @@ def test_an_attempt_by_pytorch_is_refused_for_what_it_does_and_not_for_what_it_i
     tenant.run("take", "1.1")
     assert ran[1][:2] == ["toolkit", "run"]
     assert "--no-kernels" not in ran[1]
+
+
+# --- beside a neighbour, and a GPU that changes hands ------------------------------------------------------------
+
+
+def planned(kind: str) -> list[Measurement]:
+    plan = plan_of(with_torch(LAB), ("remoting",))
+    return [m for m in plan.measurements if m.kind == kind and m.params.get("load")]
+
+
+def judged(id_: str, kind: str, made: Callable[..., Result], **how: Any) -> list[Judgement]:
+    site = with_torch(LAB)
+    plan = plan_of(site, ("preflight", "remoting"))
+    found = [made(m, **how) for m in plan.measurements if m.kind == kind]
+    return list(criterion(verdict_of(site, plan, found), id_).judgements)
+
+
+def test_a_pytorch_tenant_is_measured_beside_noise_alone_for_a_failing_kernel_is_the_first_engine_s() -> None:
+    mine = planned("remoting-neighbours")
+    assert [(m.params["server"], m.criteria) for m in mine] == [("gpu1", ("rm.noise",)), ("gpu2", ("rm.noise",))]
+    facts = beside_result(mine[0], engine="torch").facts_of(NeighbourFacts)
+    assert facts is not None
+    assert {run.beside for run in facts.runs} == {"alone", "noise"}
+    assert (facts.ends, facts.network, facts.engine) == ((), "resnet50", "torch")
+
+
+def test_noise_is_judged_by_each_engine_and_the_subject_says_which_program() -> None:
+    found = judged("rm.noise", "remoting-neighbours", beside_result)
+    assert [j.about.op for j in found] == ["", "ResNet-50 by PyTorch"] * 2
+    assert {(j.verdict, j.reason_code) for j in found} == {("not-measured", "virtual")}
+
+    def other(_turn: int, case: str, made: Report) -> None:
+        if case == "noise" and made["tool"] == "torch_load":
+            made["weights_sha256"] = "f" * 64
+
+    found = judged("rm.noise", "remoting-neighbours", beside_result, change=other)
+    assert [j.verdict for j in found] == ["not-measured", "fail"] * 2
+
+
+def test_a_pytorch_program_gives_its_gpu_and_goes_on_elsewhere() -> None:
+    (m,) = planned("remoting-move")
+    assert (m.params["server"], m.params["elsewhere"], m.criteria) == ("gpu1", "gpu2", ("rm.move",))
+    found = judged("rm.move", "remoting-move", move_result)
+    assert [(j.about.op, j.verdict) for j in found] == [("", "pass"), ("ResNet-50 by PyTorch", "pass")]
+
+    def other(name: str, made: Report) -> None:
+        if name == "resumed" and made["tool"] == "torch_load":
+            made["weights_sha256"] = "f" * 64
+
+    assert [j.verdict for j in judged("rm.move", "remoting-move", move_result, change=other)] == ["pass", "fail"]
+    with pytest.raises(ParseError, match="no training by torch_load"):
+        move_result(m, change=lambda _name, made: made.update(tool="elastic-ai-train"))
+    with pytest.raises(ParseError, match="network"):
+        move_result(m, change=lambda name, made: made.update(network="vgg16") if name == "took" else None)
+
+
+def test_a_program_for_others_comes_as_text_for_they_may_not_read_the_probe_s_folder(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remoting_program, "python", lambda: "/usr/bin/python3")
+    words = remoting_program.for_others(["--network", "alexnet"])
+    assert words[:2] == ["/usr/bin/python3", "-c"]
+    assert "-I" not in words, "the engine's plug-in comes by PYTHONPATH"
+    assert not any(str(remoting_program.PROGRAM_FOLDER) in word for word in words[3:])
+    assert words[-2:] == ["--network", "alexnet"]

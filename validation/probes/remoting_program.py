@@ -85,6 +85,16 @@ def here(load: Sequence[str]) -> list[str]:
     return [python(), str(PROGRAM_FOLDER / f"{TORCH_PROGRAM}.py"), *load] if load else [PROGRAM]
 
 
+def for_others(load: Sequence[str]) -> list[str]:
+    """The same for somebody who may not read this folder: its text is in the command line."""
+    return [python(), "-c", _BOOT, *_texts(), *load] if load else [PROGRAM]
+
+
+def _texts() -> list[str]:
+    names = ("torch_keep", "torch_networks", TORCH_PROGRAM)
+    return [(PROGRAM_FOLDER / f"{name}.py").read_text(encoding="utf-8") for name in names]
+
+
 def run_words(engine: str) -> list[str]:
     """`toolkit run` for the programs of an attempt."""
     return [remoting.COMMAND, "run", "--engine", engine] if engine == ENGINE else list(remoting.RUN)
@@ -102,11 +112,9 @@ def there(load: Sequence[str], uuids: Sequence[str], emulated: bool) -> list[str
     for emulated ones, as their engine does with one thread."""
     if not load:
         return [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}", ON_SERVER]
-    texts = [(PROGRAM_FOLDER / f"{name}.py").read_text(encoding="utf-8")
-             for name in ("torch_keep", "torch_networks", TORCH_PROGRAM)]  # fmt: skip
     alone = ["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"] if emulated else [f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"]
     stands = ["--processor", ",".join(uuids)] if emulated else []
-    return [*alone, "/usr/bin/python3", "-I", "-c", _START, _BOOT, *texts, *load, *stands]
+    return [*alone, "/usr/bin/python3", "-I", "-c", _START, _BOOT, *_texts(), *load, *stands]
 
 
 def documents(text: str) -> list[str]:

@@ -182,6 +182,8 @@ def run(load: Load, opened_s: float) -> dict[str, Any]:
             sums = [torch.stack(on_one).cpu() for on_one in zip(*waiting)]
             wait_s += [(time.perf_counter() - asked) / len(waiting)] * len(waiting)
             losses += (torch.stack(sums).sum(0) / load.batch).tolist()
+            if number == resumed:  # whoever waits for this program's first step reads that
+                print(f"{number} {losses[-1]:.9f}", file=sys.stderr, flush=True)
         reads += 1
         count, now = max(1, len(waiting)), time.perf_counter()
         step_s += [(now - block) / count] * count
@@ -189,7 +191,8 @@ def run(load: Load, opened_s: float) -> dict[str, Any]:
         if options.pace and number + 1 < options.steps:
             keeper.rest(options.pace / 1e3 - step_s[-1])
             block = time.perf_counter()
-    kept, ended_s = keeper.save(load, losses), time.monotonic()
+    kept, weights_sha256 = keeper.save(load, losses), hashlib.sha256(load.weights()).hexdigest()
+    ended_s = time.monotonic()  # it asks nothing more of its devices
     counted = len(step_s) if options.infer else len(losses)
     timed = step_s[1:] or step_s
     emulated = bool(options.processor) or any(
@@ -204,7 +207,7 @@ def run(load: Load, opened_s: float) -> dict[str, Any]:
         "steps": counted, "planned_steps": options.steps, "batch": load.batch, "inputs": image,
         "hidden": networks.Thin(options.thin).of(64), "classes": networks.CLASSES, "seed": options.seed,
         "weights": sum(p.numel() for p in load.nets[0].parameters()), "code_sha256": code_of(),
-        "losses": losses, "weights_sha256": hashlib.sha256(load.weights()).hexdigest(),
+        "losses": losses, "weights_sha256": weights_sha256,
         "answers_sha256": hashlib.sha256(answers).hexdigest() if options.infer else "",
         "images_per_s": load.batch * len(timed) / sum(timed) if timed else 0.0,
         "opened_s": opened_s, "began_s": began_s, "ended_s": ended_s, "step_s": step_s, "wait_s": wait_s,

@@ -14,14 +14,14 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.judging.values import bound_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, real, short
-from validation.measures.remoting.facts import Remoting
+from validation.measures.remoting.facts import Trained
 from validation.measures.remoting.remoting_move_probe import HEADING
-from validation.measures.remoting.train import ALIKE
+from validation.measures.remoting.train import load_of, loaded, of_load, same_keys
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name
 from validation.probes import ProbeDoc
-from validation.probes.remoting_program import PROGRAM
+from validation.probes.remoting_program import tool_of
 from validation.rules.criterion import Criterion
 
 Seconds = float
@@ -65,7 +65,7 @@ class Moved(Model):
         return self
 
 
-class MoveFacts(Remoting):
+class MoveFacts(Trained):
     """A GPU that changed hands; `unmade`: why none did, "" where one did."""
 
     type: Literal["move"] = "move"
@@ -101,8 +101,6 @@ class MoveFacts(Remoting):
 
 
 NAMES = ("gave", "took", "resumed", "whole")
-#: What all four trainings have in common; steps and GPUs differ.
-COMMON = tuple(key for key in (*ALIKE, "batch") if key != "steps")
 TIMES = ("told_s", "saved_s", "gone_s", "first_step_s", "resumed_s")
 
 
@@ -116,12 +114,12 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     known = {key: raw[key] for key in ("emulated", "engine", "engine_release", "server", "unmade")}
     if raw["unmade"]:
         return [], as_facts(MoveFacts, {**known, "moved": None}, "move")
-    made = _documents(doc["stdout"])
+    made = _documents(doc["stdout"], params)
     if flag(raw["emulated"], "emulated") != flag(made["whole"]["emulated"], "move: emulated"):
         raise ParseError("move: pool and program do not agree whether the GPU is emulated")
     for key in ("batch", "inputs", "hidden"):
         expect(params, key, made["whole"][key], f"move: {key}")
-    facts = as_facts(MoveFacts, {**known, "moved": _moved(raw, made)}, "move")
+    facts = as_facts(MoveFacts, {**known, **of_load(made["whole"], params), "moved": _moved(raw, made)}, "move")
     assert facts.moved is not None
     samples = [Sample(metric="wrong", value=len(facts.wrong()), unit="count")]
     times = ((key, getattr(facts.moved, key)) for key in TIMES)
@@ -131,20 +129,23 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     return samples, facts
 
 
-def _documents(text: str) -> dict[str, Mapping[str, Any]]:
+def _documents(text: str, params: Mapping[str, Scalar]) -> dict[str, Mapping[str, Any]]:
     """By name; ParseError unless all four are there, once each, of one training on one GPU each."""
     words = HEADING.split(text)
     if len(words) == 1 or words[0].strip() or tuple(words[1::2]) != NAMES:
         raise ParseError(f"move: {short(', '.join(words[1::2]) or 'no output')}: not the four programs in their order")
+    tool = tool_of(load_of(params))
+    # steps and GPUs differ
+    common = [key for key in (*same_keys(params), "batch") if key != "steps"]
     found: dict[str, Mapping[str, Any]] = {}
     found |= {name: json_object(output, f"move: {name}") for name, output in zip(words[1::2], words[2::2], strict=True)}
     for name, one in found.items():
         if name == "gave" and "failed" in one:
             continue
         what = f"move: {name}"
-        if one["tool"] != PROGRAM or one["infer"] is not False or one["gpus"] != 1 or len(one["devices"]) != 1:
-            raise ParseError(f"{what}: no training by {PROGRAM} on one GPU")
-        if other := [key for key in COMMON if one[key] != found["whole"][key]]:
+        if one["tool"] != tool or one["infer"] is not False or one["gpus"] != 1 or len(one["devices"]) != 1:
+            raise ParseError(f"{what}: no training by {tool} on one GPU")
+        if other := [key for key in common if one[key] != found["whole"][key]]:
             raise ParseError(f"{what}: {other[0]} is not that of the undisturbed training")
         steps, before = (int(count(one[key], f"{what}: {key}")) for key in ("steps", "resumed_from"))
         times = [number(value, f"{what}: seconds of a step") for value in one["step_s"]]
@@ -258,7 +259,8 @@ def judge_remote_move(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def _move(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
-    subject, bound = Subject.node(str(job.params.get("server") or job.nodes[-1])), bound_of(case, criterion)
+    subject = Subject.node(str(job.params.get("server") or job.nodes[-1]), loaded(job))
+    bound = bound_of(case, criterion)
     gone = unusable(case, criterion, subject, (job.id,), bound)
     if gone is not None:
         return gone

@@ -6,18 +6,21 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from validation.analysis.denial import explains, loss_of
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary
 from validation.base.counting import number_of
+from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
-from validation.judging.values import STEPS, impossible, most_of
+from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, expect, flag, json_object, number, real, short
-from validation.measures.remoting.facts import Remoting
-from validation.measures.remoting.remoting_neighbours_probe import CASES, HEADING
-from validation.measures.remoting.train import ALIKE, trained
+from validation.measures.remoting.facts import Remoting, Trained
+from validation.measures.remoting.remoting_neighbours_probe import HEADING, cases_of
+from validation.measures.remoting.train import load_of, loaded, of_load, same_keys, trained
+from validation.measures.remoting.train_judge import unjudged
 from validation.model import Judgement, Measurement, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name, Positive, once
@@ -46,8 +49,8 @@ class NeighbourEnd(Model):
     after: int = Field(ge=-64, le=255)
 
 
-class NeighbourFacts(Remoting):
-    """Turns of a tenant alone, beside noise, beside a fault."""
+class NeighbourFacts(Trained):
+    """Turns of a tenant alone, beside noise, and, where elastic-ai-train was trained, beside a fault."""
 
     type: Literal["neighbours"] = "neighbours"
     server: str
@@ -56,12 +59,18 @@ class NeighbourFacts(Remoting):
     noise: Count
     steps: Count = Field(ge=2)
     runs: tuple[TenantRun, ...] = Field(min_length=1)
-    ends: tuple[NeighbourEnd, ...] = Field(min_length=1)
+    ends: tuple[NeighbourEnd, ...]
 
     @field_validator("runs")
     @classmethod
     def _runs_once(cls, runs: tuple[TenantRun, ...]) -> tuple[TenantRun, ...]:
         return once(runs, "beside", "turn")
+
+    @model_validator(mode="after")
+    def _ended(self) -> NeighbourFacts:
+        if bool(self.ends) == bool(self.network):
+            raise ValueError("a neighbour's kernel failed where elastic-ai-train was trained, and nowhere else")
+        return self
 
     def harmed(self, beside: Neighbour) -> list[str]:
         """The turns in which the tenant did not train, or computed something else than alone at first, in words."""
@@ -126,8 +135,9 @@ def metric_of(case: str) -> str:
 
 def neighbours(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """`images_per_s_CASE`: one sample for each step but the first of each turn; `harmed`: what a neighbour's fault did
-    beyond it, 0 where nothing.
+    beyond it, 0 where nothing; no such sample where no neighbour had one.
     """
+    load = load_of(params)
     raw, reports = doc["facts"], _reports(doc["stdout"], params)
     first = reports[1, "alone"]
     if "failed" in first:
@@ -142,8 +152,8 @@ def neighbours(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             words = str(report["failed"]) or "without a word"
             runs.append({"beside": case, "turn": turn, "failed": words, "losses": [], "weights_sha256": ""})
             continue
-        times, losses = trained(report, what)
-        if other := [key for key in (*ALIKE, "batch") if report[key] != first[key]]:
+        times, losses = trained(report, what, load=load)
+        if other := [key for key in (*same_keys(params), "batch") if report[key] != first[key]]:
             raise ParseError(f"{what}: {other[0]} is not that of the first training")
         if [d["uuid"] for d in report["devices"]] != [d["uuid"] for d in first["devices"]]:
             raise ParseError(f"{what}: another GPU than that of the first training")
@@ -160,6 +170,7 @@ def neighbours(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         {
             **{key: raw[key] for key in ("emulated", "engine", "engine_release", "server")},
             **{key: first[key] for key in ("batch", "steps")},
+            **of_load(first, params),
             "device": first["devices"][0]["name"],
             "noise": params.get("noise", 0),
             "runs": runs,
@@ -167,7 +178,9 @@ def neighbours(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         },
         "neighbours",
     )
-    return [Sample(metric="harmed", value=len(facts.by_fault()), unit="count"), *samples], facts
+    if facts.ends:
+        samples.insert(0, Sample(metric="harmed", value=len(facts.by_fault()), unit="count"))
+    return samples, facts
 
 
 def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str], Mapping[str, Any]]:
@@ -185,7 +198,9 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str], M
             raise ParseError(f"neighbours: turn {turn}, {case}: is there twice, or of another number of turns")
         found[key] = json_object(output, f"neighbours: turn {turn}, {case}")
     expect(params, "turns", turns, "neighbours: turns")
-    wanted = {(turn, case) for turn in range(1, turns + 1) for case in (*CASES, "neighbour")}
+    cases = cases_of(load_of(params))
+    cases = (*cases, "neighbour") if "fault" in cases else cases
+    wanted = {(turn, case) for turn in range(1, turns + 1) for case in cases}
     if set(found) != wanted:
         raise ParseError(
             f"neighbours: {len(wanted & set(found))} of {number_of(len(wanted), 'planned program')} are there"
@@ -220,7 +235,7 @@ def noreboot(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 
 
 # ----------------------------------------------------------------------------------------------------------------------
-# Judging a tenant beside a neighbour that does its worst: its rate over that alone, reported; its results, judged.
+# Judging a tenant beside a neighbour that does its worst: its results on any device, its rate over that alone on GPUs.
 
 
 def _rates(case: Case, job: Measurement, which: str) -> list[float] | str:
@@ -239,25 +254,30 @@ def judge_remote_noise(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def _noise(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
-    subject = Subject.node(str(job.params.get("server") or job.nodes[-1]))
-    gone = unusable(case, criterion, subject, (job.id,), None)
+    subject = Subject.node(str(job.params.get("server") or job.nodes[-1]), loaded(job))
+    bound, evidence = bound_of(case, criterion), [job.id]
+    gone = unusable(case, criterion, subject, evidence, bound)
     if gone is not None:
         return gone
     tries = case.tries(job.id)
     facts = [known for r in tries if (known := r.facts_of(NeighbourFacts)) is not None]
     if not facts or len(facts) != len(tries):
         why = f"{job.id} has a result, but no tenant in it"
-        return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id])
+        return judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound)
     if wrong := [words for known in facts for words in (*known.harmed("alone"), *known.harmed("noise"))]:
-        return judgement(criterion, subject, "fail", "not-equal", "; ".join(wrong[:4]), [job.id])
+        return judgement(criterion, subject, "fail", "not-equal", "; ".join(wrong[:4]), evidence, bound=bound)
     noise, alone = _rates(case, job, "noise"), _rates(case, job, "alone")
-    if isinstance(noise, str) or isinstance(alone, str):
-        why = noise if isinstance(noise, str) else str(alone)
-        return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id])
+    if isinstance(noise, str) or isinstance(alone, str) or bound is None:
+        why = next((words for words in (noise, alone) if isinstance(words, str)), "no bound")
+        return judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound)
     found = efficiency(noise, alone, 1)
     text = f"beside a neighbour {found.rate:.4g} / alone {found.single:.4g} images/s = {found.value:.3f}"
     count = min(len(noise), len(alone))
     summary = Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=count)
-    emulated = "GPUs are emulated: " if any(known.emulated for known in facts) else ""
-    why = f"reported: {emulated}{text}"
-    return judgement(criterion, subject, "not-applicable", "reported", why, [job.id], summary=summary, text=text)
+    emulated = any(known.emulated for known in facts)
+    if (shown := unjudged(case, criterion, emulated, subject, summary, text, evidence)) is not None:
+        return shown
+    made = against(criterion, subject, evidence, summary, bound)
+    made = made.model_copy(update={"text": text, "reason": f"{made.reason}; {text}"})
+    loss = loss_of(tries)
+    return too_noisy(made, loss) if explains(loss, made) else made

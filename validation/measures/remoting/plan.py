@@ -87,12 +87,14 @@ def plan(request: Request) -> Part:
         part.rounds += [[m] for m in plan_torch.both_ways(request, client, server, number == 0)]
         part.rounds += [[m] for m in plan_torch.shares(request, client, server, number == 0)]
         part.rounds.append([_neighbours(request, client, server)])
+        part.rounds += [[m] for m in plan_torch.neighbours(request, client, server)]
         cuts: dict[str, Param] = {"server": server.name, "wholes": tuple("+".join(whole) for whole in WHOLES)}
         estimated = 2 * START_S + 2.0 * sum(map(len, WHOLES))
         label = f"{client.name}.{server.name}"
         part.rounds.append([_one(request, "remoting-noreboot", label, (client.name, server.name), cuts, estimated)])
         part.rounds.append([_unchanged(request, client, server)])
     part.rounds.append([_move(request, clients[0], servers)])
+    part.rounds += [[m] for m in plan_torch.move(request, clients[0], servers, SAFE_S)]
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 

@@ -17,7 +17,8 @@ PROCESS_S = 5.0
 START_S = 10.0
 ATTEMPTS_S = 90.0
 #: Not of these programs: a model of counted calls, of which PyTorch's are the engine's own.
-NOT_BY_TORCH = ("rm.model",)
+#: A kernel that fails is the first engine's; by PyTorch a neighbour that is killed is one of the attempts (rm.isolate).
+NOT_BY_TORCH = ("rm.model", "rm.fault")
 
 
 class Size(NamedTuple):
@@ -50,6 +51,13 @@ ANSWERS_REAL, ANSWERS_VIRTUAL = ("1", "8", "64"), ("1", "8")
 WHOLES = (3 * ("1/3",), 2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "1/4"))
 #: Tenants: the network's size, images of a step, steps, turns. A seventh of an emulated GPU has 36 MiB.
 SHARES_REAL, SHARES_VIRTUAL = (16, 201, 10, 3), (4, 61, 4, 1)
+
+#: Beside a neighbour that does its worst: images of a step of each, steps, after how many the loss is read, turns.
+BESIDE_REAL, BESIDE_VIRTUAL = (16, 128, 201, 10, 3), (4, 32, 41, 4, 1)
+#: Which gives its GPU: images of a step, milliseconds of a step at least; steps of the one that takes it, and of the
+#: first after it has gone on; after how many the loss is read.
+MOVE_REAL, MOVE_VIRTUAL = (32, 100, 41, 1), (4, 200, 9, 1)
+MOVE_S = 240.0  # a grace, the servers' next look, and three leases
 
 #: On several GPUs: images of a step on each, steps, after how many the loss is read, turns.
 WORLDS_REAL, WORLDS_VIRTUAL = (64, 41, 10, 2), (4, 9, 4, 1)
@@ -143,6 +151,33 @@ def attempts(request: Request, client: Node, server: Node, elsewhere: str, first
     nodes_ = (client.name, server.name, *([elsewhere] if elsewhere else []))
     made.append(one(request, "remoting-isolate", label, nodes_, params, ATTEMPTS_S))
     return [m for m in made if m.criteria]
+
+
+def neighbours(request: Request, client: Node, server: Node) -> list[Measurement]:
+    """A tenant of half a GPU, alone and beside a neighbour that trains with large batches without end."""
+    if not (client.torch_engine and server.torch_engine):
+        return []
+    virtual = client.virtual or server.virtual
+    batch, noise, steps, every, turns = BESIDE_VIRTUAL if virtual else BESIDE_REAL
+    params: dict[str, Param] = {"server": server.name, "turns": turns, "steps": steps, "batch": batch, "noise": noise}
+    params |= sized(MAIN, (VIRTUAL if virtual else REAL)[MAIN], every)
+    label, estimated = f"{client.name}.{server.name}.{MAIN}", START_S + turns * 5 * PROCESS_S
+    made = one(request, "remoting-neighbours", label, (client.name, server.name), params, estimated)
+    return [made] if made.criteria else []
+
+
+def move(request: Request, client: Node, servers: list[Node], safe_s: float) -> list[Measurement]:
+    """From the first server to the second, where there is one."""
+    nodes = (client, *servers[:2])
+    if not all(node.torch_engine for node in nodes):
+        return []
+    virtual = any(node.virtual for node in nodes)
+    batch, pace_ms, steps, every = MOVE_VIRTUAL if virtual else MOVE_REAL
+    params: dict[str, Param] = {"server": servers[0].name, "elsewhere": servers[1].name if len(servers) > 1 else ""}
+    params |= {"batch": batch, "pace_ms": pace_ms, "steps": steps, "safe_s": safe_s}
+    params |= sized(MAIN, (VIRTUAL if virtual else REAL)[MAIN], every)
+    made = one(request, "remoting-move", f"{client.name}.{MAIN}", tuple(n.name for n in nodes), params, MOVE_S)
+    return [made] if made.criteria else []
 
 
 def worlds(request: Request, client: Node, servers: list[Node]) -> list[Measurement]:

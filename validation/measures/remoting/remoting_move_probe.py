@@ -3,7 +3,8 @@
 The one that gives trains on the server's last free GPU and keeps its work when it is asked to end. Then somebody of a
 class that preempts his asks for a GPU of that server. The first program is started again at once, elsewhere where
 there is another server, and goes on from its checkpoint; at last the same training runs undisturbed. Who gives and who
-takes is what the pool's policy says; their own accounts ask for the leases.
+takes is what the pool's policy says; their own accounts ask for the leases. With a
+load (remoting_program) all of them are PyTorch programs by the engine torch.
 
 `stdout`: under the lines `== gave`, `== took`, `== resumed`, `== whole` the documents of elastic-ai-train, for `gave`
 `{"failed": WORDS}` where it ended without keeping its work. `facts`: server, elsewhere, emulated, engine,
@@ -24,14 +25,13 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from validation.measures.remoting.remoting_neighbours_probe import stop
 from validation.measures.remoting.remoting_shares_probe import END_S, said_in
-from validation.probes import ProbeDoc, remoting
-from validation.probes.remoting_program import PROGRAM
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Ran, Stopped, document, run_tool, stopped
 
@@ -57,6 +57,7 @@ class Asked:
     steps: int  # of the one that takes, and of the one that gave after it has gone on
     safe_s: float  # the longest time for which leases cannot be taken that is waited for
     limit_s: float  # everything may take so long
+    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
 
 
 class Member(NamedTuple):
@@ -173,6 +174,14 @@ def start_as(member: Member, command: Sequence[str]) -> subprocess.Popen[str]:
     )
 
 
+def command(args: Asked, server: str) -> list[str]:
+    """A training on one GPU of a server, without its steps."""
+    lease = [remoting.COMMAND, "run", "-n", "1", "-l", server, *remoting_program.wish(args.load), "--"]
+    sizes = ["--gpus", "1", "--batch", str(args.batch)]
+    sizes += [] if args.load else ["--json", "--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+    return [*lease, *remoting_program.for_others(args.load), *sizes]
+
+
 class Move:
     """One GPU, from one to the other."""
 
@@ -184,9 +193,7 @@ class Move:
 
     def train(self, member: Member, server: str, *more: str) -> subprocess.Popen[str]:
         """A training by somebody on one GPU of a server."""
-        sizes = ["--batch", str(self.args.batch), "--inputs", str(self.args.inputs), "--hidden", str(self.args.hidden)]
-        lease = [remoting.COMMAND, "run", "-n", "1", "-l", server]
-        program = start_as(member, [*lease, "--", PROGRAM, "--json", "--gpus", "1", *sizes, *more])
+        program = start_as(member, [*command(self.args, server), *more])
         self.stack.callback(stop, program)
         return program
 
@@ -225,7 +232,7 @@ class Move:
     def made(self, work: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """The documents by their names, and the probe's own times."""
         args, (gave, took) = self.args, self.who[:2]
-        keep = ("--keep", str(work), "--keep-every", KEEP_EVERY, "--pace", str(args.pace_ms))
+        keep = ["--keep", str(work), "--pace", str(args.pace_ms), *([] if args.load else ["--keep-every", KEEP_EVERY])]
         first = self.train(gave, args.server, "--steps", WITHOUT_END, *keep)
         self.leases["gave"] = self.trains(first, f"the program of {gave.users}")
         time.sleep(TRAINS_S)
@@ -276,9 +283,8 @@ def measure_move(args: Asked, who: Way) -> tuple[str, dict[str, Any]]:
             stack.enter_context(remoting.leased("-n", str(others), "-l", args.server))
         move = Move(args, who, stack)
         documents, times = move.made(folder / "work")
-        sizes = ["--batch", str(args.batch), "--inputs", str(args.inputs), "--hidden", str(args.hidden)]
-        alone = [remoting.COMMAND, "run", "-n", "1", "-l", args.server, "--", PROGRAM, "--json", "--gpus", "1", *sizes]
-        ran = run_tool([*alone, "--steps", times.pop("total")], max(END_S, move.until - time.monotonic()))
+        alone = [*command(args, args.server), "--steps", times.pop("total")]
+        ran = run_tool(alone, max(END_S, move.until - time.monotonic()))
         if ran.returncode:
             raise remoting.Unmet(f"undisturbed it did not train: {remoting.said(ran)}")
         documents["whole"] = remoting.answer(ran, "whole")
@@ -290,7 +296,8 @@ def probe(args: Asked) -> ProbeDoc:
     """Who gave what to whom, and when."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"server": args.server, "elsewhere": args.elsewhere, **remoting.engine(), "unmade": ""}
+        facts: dict[str, Any] = {"server": args.server, "elsewhere": args.elsewhere, "unmade": ""}
+        facts |= remoting_program.facts(args.load)
         try:
             facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([args.server]))
             who = policy(args.safe_s)
@@ -302,4 +309,5 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document("remoting-move", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    release = remoting_program.facts(args.load)["engine_release"]
+    return document("remoting-move", remoting_program.tool_of(args.load), measure, lambda _: release)

@@ -2,7 +2,8 @@
 
 The server's other GPUs are leased for the while. In turns the tenant trains alone; beside a neighbour that trains with
 large batches without end; and beside one whose kernel writes where no memory is, while the tenant trains. After that a
-neighbour trains again.
+neighbour trains again. With a load (remoting_program) tenant and noisy neighbour are PyTorch programs by the engine
+torch; the failing kernel is of the site's first engine alone, and that case is left out.
 
 `stdout`: under a line `== turn 1 of 2: alone` (noise, fault) the tenant's document of elastic-ai-train, or
 `{"failed": WORDS}`; under `neighbour`, after each fault, `{"status", "words", "ended_s", "after"}`: how the program
@@ -16,12 +17,13 @@ import json
 import re
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from validation.measures.remoting.remoting_shares_probe import END_S, let_go, said_in
-from validation.probes import ProbeDoc, remoting
+from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.remoting_program import PROGRAM
 from validation.probes.tool import Ran, document, run_tool
 
@@ -44,6 +46,12 @@ class Asked:
     inputs: int  # numbers of an image
     hidden: int  # width of the network
     limit_s: float  # everything may take so long
+    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
+
+
+def cases_of(load: Sequence[str]) -> tuple[str, ...]:
+    """Beside whom the tenant trains."""
+    return CASES[:2] if load else CASES
 
 
 class Cases:
@@ -55,9 +63,10 @@ class Cases:
 
     def start(self, batch: int, *more: str) -> subprocess.Popen[str]:
         """A tenant that waits for the word to begin; Unmet where it did not get so far."""
-        sizes = ["--inputs", str(self.args.inputs), "--hidden", str(self.args.hidden), "--batch", str(batch)]
-        lease = ["run", "-n", "1", "-p", PART, "-l", self.args.server]
-        tenant = remoting.start([remoting.COMMAND, *lease, "--", PROGRAM, "--json", "--wait", *sizes, *more])
+        args, sizes = self.args, ["--wait", "--batch", str(batch)]
+        sizes += [] if args.load else ["--json", "--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+        lease = ["run", "-n", "1", "-p", PART, "-l", args.server, *remoting_program.wish(args.load)]
+        tenant = remoting.start([remoting.COMMAND, *lease, "--", *remoting_program.here(args.load), *sizes, *more])
         assert tenant.stdout is not None
         if not tenant.stdout.readline().startswith('{"ready"'):
             tenant.terminate()
@@ -142,12 +151,13 @@ def measure_turns(args: Asked) -> str:
     """All cases of all turns."""
     cases = Cases(args, time.monotonic() + args.limit_s)
     outputs: list[str] = []
+    wanted = cases_of(args.load)
     gpus = remoting.pool_of([args.server])
     with ExitStack() as others:
         if len(gpus) > 1:
             others.enter_context(remoting.leased("-n", str(len(gpus) - 1), "-l", args.server))
         for turn in range(1, args.turns + 1):
-            for case in CASES if turn % 2 else CASES[::-1]:
+            for case in wanted if turn % 2 else wanted[::-1]:
                 try:
                     with ExitStack() as stack:
                         found = getattr(cases, case)(stack)
@@ -161,11 +171,12 @@ def probe(args: Asked) -> ProbeDoc:
     """The tenant's losses and times in each case, and the ends of its neighbours."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
+        facts: dict[str, Any] = {"server": args.server, **remoting_program.facts(args.load)}
         try:
             facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([args.server]))
             return Ran([remoting.COMMAND, "run"], 0, measure_turns(args), ""), facts, None
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
 
-    return document("remoting-neighbours", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    release = remoting_program.facts(args.load)["engine_release"]
+    return document("remoting-neighbours", remoting_program.tool_of(args.load), measure, lambda _: release)

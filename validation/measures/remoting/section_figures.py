@@ -15,7 +15,7 @@ from validation.measures.remoting.model_figures import model_figure
 from validation.measures.remoting.neighbours import NeighbourFacts
 from validation.measures.remoting.shares import SharesFacts
 from validation.measures.remoting.train import RemoteTrainFacts
-from validation.measures.remoting.training_figures import answers_figure, engine_words, move_figure, training_figure
+from validation.measures.remoting.training_figures import answers_figure, engine_words, move_figures, training_figure
 from validation.measures.remoting.worlds import WorldsFacts
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
@@ -54,8 +54,7 @@ def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figu
         criterion = next((c for c in verdict.criteria if c.id == id_), None)
         if criterion is not None:
             figures.append(_ratios(documents, criterion, words, published, documents.catalogue.get(id_)))
-    figures.append(move_figure(documents))
-    return tuple(figures)
+    return (*figures, *move_figures(documents))
 
 
 def _ends(facts: CopyFacts) -> dict[int | None, Endpoint]:

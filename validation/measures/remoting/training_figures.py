@@ -12,6 +12,7 @@ from validation.measures.remoting.facts import TITLES, Remoting, Trained
 from validation.measures.remoting.infer import InferFacts
 from validation.measures.remoting.move import MoveFacts
 from validation.measures.remoting.train import RemoteTrainFacts, loaded
+from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
@@ -179,21 +180,28 @@ def answers_figure(documents: RunDocuments) -> Figure:
     return Figure("answers", caption, svg, table, None, ("rm.infer",))
 
 
+MOVED = "A GPU taken back from one class of users and given to another while a program trained on it."
 MOVES = ("What happened", "Seconds after the other had asked")
 
 
-def move_figure(documents: RunDocuments) -> Figure:
-    """When what happened to a GPU that changed hands under a program; the reason where none did."""
-    caption = "A GPU taken back from one class of users and given to another while a program trained on it."
-    planned = next((m for m in documents.plan.measurements if m.kind == "remoting-move"), None)
-    if planned is None:
+def move_figures(documents: RunDocuments) -> list[Figure]:
+    """When what happened to a GPU that changed hands under a program, by program; the reason where none did."""
+    planned = [m for m in documents.plan.measurements if m.kind == "remoting-move"]
+    if not planned:
         why = unplanned(documents, "remoting", ("rm.move",))
-        return Figure("move", caption, empty=why, criteria=("rm.move",))
+        return [Figure("move", MOVED, empty=why, criteria=("rm.move",))]
+    return [_moved(documents, m) for m in planned]
+
+
+def _moved(documents: RunDocuments, planned: Measurement) -> Figure:
+    program = loaded(planned)
+    id_ = "move-torch" if program else "move"
+    caption = MOVED.replace("a program", program, 1) if program else MOVED
     result = documents.latest.get(planned.id)
     facts = result.facts_of(MoveFacts) if result is not None and result.status == "ok" else None
     if facts is None or facts.moved is None:
         why = documents.lost(planned.id) if facts is None else facts.unmade
-        return Figure("move", caption, empty=f"Not measured: {why}.", criteria=("rm.move",))
+        return Figure(id_, caption, empty=f"Not measured: {why}.", criteria=("rm.move",))
     it = facts.moved
     where = "on a GPU elsewhere" if it.elsewhere else "on the same GPU"
     untold = "not notified, or could not keep its work"
@@ -208,8 +216,9 @@ def move_figure(documents: RunDocuments) -> Figure:
     same = "yes" if it.differs_at is None and it.same_weights else "no"
     caption += (
         f" {it.took} asked for a GPU of {facts.server} that {it.gave} had; grace {number(it.grace_s)} s. Steps done "
-        f"again: {lost}. Losses and weights as undisturbed: {same}. Checkpoint: {number(it.checkpoint_bytes)} bytes."
+        f"again: {lost}. Losses and weights as undisturbed: {same}. Checkpoint: {number(it.checkpoint_bytes)} bytes. "
+        f"Engine {engine_words(facts)}."
         f"{' GPUs are emulated: the times are those of the pool.' if facts.emulated else ''}"
     )
     table = DataTable(f"{it.gave} gives, {it.took} takes.", MOVES, tuple(rows), in_figure=True)
-    return Figure("move", caption, None, table, None, ("rm.move",))
+    return Figure(id_, caption, None, table, None, ("rm.move",))
