@@ -28,8 +28,7 @@ def probed(lab: Lab) -> dict[str, object]:
     asked = shlex.quote(json.dumps({**KNOWN, "limit_s": 300.0}))
     run = f"cd $(mktemp -d) && tar x && python3 -m validation.probes remoting-move {asked}"
     run += "; code=$?; rm -r $PWD; exit $code"
-    sources = (path for folder in ("base", "nvml", "probes") for path in (ROOT / "validation" / folder).glob("*.py"))
-    files = ("validation/__init__.py", *(str(path.relative_to(ROOT)) for path in sources))
+    files = [str(path.relative_to(ROOT)) for path in (ROOT / "validation").rglob("*.py")]
     packed = subprocess.run(["tar", "c", *files], cwd=ROOT, capture_output=True, check=True).stdout
     done = subprocess.run([*there, run], input=packed, capture_output=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr.decode()

@@ -24,7 +24,7 @@ Change = Callable[[int, str, dict[str, Any]], object]
 
 def neighbours_document(
     params: Mapping[str, Any] = NEIGHBOURS,
-    ratio: float = 0.5,
+    ratio: float = 0.97,
     emulated: bool = True,
     change: Change | None = None,
     **facts: Any,
