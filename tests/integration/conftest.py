@@ -37,8 +37,10 @@ _MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which
 NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
 
 # Run last, in this order: what measures, with nothing beside it any more, and what takes away what the others need.
-# The engine for PyTorch changes the site, and is taken away with it.
-LAST = ("test_drill_lab.py", "test_rehearsal.py", "test_lease_torch.py", "test_teardown.py")
+# The engines for PyTorch and TensorFlow change the site, and are taken away with it.
+LAST = (
+    "test_drill_lab.py", "test_rehearsal.py", "test_lease_torch.py", "test_lease_tensorflow.py", "test_teardown.py",
+)  # fmt: skip
 BESIDE_LIMIT_S = 1800
 
 RECORD_CHANGES = {

@@ -11,7 +11,7 @@ from tests.support import torch_env
 from tests.support.lease_lab import SERVERS, run_as, until
 from tests.support.recap import recap
 from tests.support.torch_env import TorchEnvError
-from toolkit.lab.torch_nodes import COMMANDS
+from toolkit.lab.frameworks import TORCH
 
 LONG = """import time, torch
 x = torch.ones(2, device="cuda")
@@ -41,7 +41,7 @@ def torch_lab(pool: Lab) -> Iterator[Lab]:
     yield pool
     # What is not the site's own, and would be found after its teardown.
     for node in NODES:
-        pool.ssh(node, "rm /" + " /".join(COMMANDS))
+        pool.ssh(node, "rm /" + " /".join(TORCH.commands))
     pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/long.py")
 
 

@@ -31,7 +31,7 @@ LEFT = """
 ls /run/elastic-ai/leases; ls /run/elastic-ai/gpu-users 2>/dev/null
 systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
 nft list set inet elastic_ai_lease allowed | grep elements
-pgrep -fa 'elastic-ai-refserver|elastic-ai-torchserver|lease-server/bin/agent'
+pgrep -fa 'elastic-ai-refserver|elastic-ai-torchserver|elastic-ai-tfserver|lease-server/bin/agent'
 ss -Htln 'sport >= :21000 and sport <= :23999'
 ls -d /run/elastic-ai-lease-* /run/private/elastic-ai-lease-* 2>/dev/null
 python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['used_mib']]" \

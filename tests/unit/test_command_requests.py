@@ -41,7 +41,7 @@ FILE, RUNS = Path("some.yml"), Path("runs")
         (narrow, NarrowRequest, {"as_json"}),
         (report, ReportRequest, {"as_json"}),
         (trend, TrendRequest, {"as_json"}),
-        (lab.commands["up"], LabRequest, {"as_json", "inventory", "joining", "torch_python"}),
+        (lab.commands["up"], LabRequest, {"as_json", "inventory", "joining", "torch_python", "tensorflow_python"}),
         (lab.commands["needs"], LabRequest, {"as_json"}),
         (node.commands["add"], Newcomer, {"as_json"}),
         (node.commands["replace"], Newcomer, {"as_json", "grace_s"}),

@@ -8,7 +8,7 @@ import yaml
 
 from tests.support.lab_folder import make_lab
 from toolkit.errors import LabError
-from toolkit.lab import members, torch_nodes
+from toolkit.lab import frameworks, members
 from toolkit.lab.debrepo import Served
 from toolkit.lab.lab import load
 from toolkit.lab.members import grown, shrunk
@@ -152,8 +152,8 @@ def test_the_engine_of_a_lab_stays_when_a_node_joins_for_leases_may_run_on_it(la
 def test_a_node_that_joins_has_the_pytorch_of_its_lab(lab: str, monkeypatch):
     monkeypatch.setattr(members, "_start", _start)
     home = load(lab).dir
-    torch_nodes.give(home, [], "older")
-    torch_nodes.give(home, [], "newer")
+    frameworks.give(home, [], {"torch": "older"})
+    frameworks.give(home, [], {"torch": "newer"})
     spec = members.add(lab, "client2", lambda _: None)
     script = spec.node_dir(spec.node("client2")) / "root" / "usr/local/bin/python"
-    assert torch_nodes.python_of("newer") in script.read_text()
+    assert frameworks.TORCH.python_of("newer") in script.read_text()

@@ -162,6 +162,16 @@ def test_a_call_that_nobody_foresaw_ends_no_lease(host: FakeHost) -> None:
         assert any(value.startswith("SystemCallFilter=") for value in given)
 
 
+def test_an_engine_may_give_up_more_of_its_rights(host: FakeHost) -> None:
+    """The engine tensorflow confines its servers by Landlock, whose calls are in no set of systemd's that a service is
+    given."""
+    instance.start(host, job(), host.serve())
+    given = unit.properties(host.systemd.units["41"], Path("/x"))
+    allowed = " ".join(value.partition("=")[2] for value in given if value.startswith("SystemCallFilter="))
+    assert {"landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"} <= set(allowed.split())
+    assert "~landlock" not in allowed
+
+
 def test_every_filter_of_system_calls_answers_with_an_error() -> None:
     """Of all units that the project writes."""
     root = Path(__file__).parents[2]

@@ -23,6 +23,7 @@ from toolkit.exits import Exit, epilogue
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab import members
+from toolkit.lab.frameworks import FRAMEWORKS
 from toolkit.lab.host import become_root, packages
 from toolkit.lab.rehearsable import describe, too_fast
 from toolkit.lab.sources import RELEASES, os_key
@@ -104,13 +105,20 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "os_name",
             type=click.Choice(list(RELEASES)),
             help="Make nodes of this release. Those of Ubuntu and EL 9 imitate it over Debian 12 (stand-in), "
-            "unless the "
-            "machine runs that release.  [default: the machine's own]",
+            "unless the machine runs that release.  [default: the machine's own]",
         ),
         name_option,
     )
     for option in reversed(options):
         command = option(command)
+    return command
+
+
+def framework_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--torch and --tensorflow."""
+    for one in reversed(FRAMEWORKS):
+        words = f"Give nodes this {one.title}, and leases its engine."
+        command = click.option(f"--{one.engine}", f"{one.engine}_python", metavar="PYTHON", help=words)(command)
     return command
 
 
@@ -121,12 +129,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
     type=click.Path(path_type=Path, file_okay=False),
     help=f"Copy the inventory into this folder too; {LAB} lists the lab called {DEFAULT_NAME} without a copy.",
 )
-@click.option(
-    "--torch",
-    "torch_python",
-    metavar="PYTHON",
-    help="Give nodes this PyTorch, and leases its engine (built in minutes).",
-)
+@framework_options
 @click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
 @click.pass_context
@@ -135,7 +138,6 @@ def up(
     /,
     inventory: Path | None,
     joining: str | None,
-    torch_python: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -151,6 +153,7 @@ def up(
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     toolkit lab up --add gpu3                 then: toolkit node add gpu3
     """
+    pythons = {one.engine: python for one in FRAMEWORKS if (python := given.pop(f"{one.engine}_python"))}
     request = LabRequest(**given)
     if joining is not None:
         _refuse_with_add(ctx)
@@ -162,7 +165,7 @@ def up(
     if request.fabric:
         say(f"fabric {request.fabric} is rehearsed with {describe(wanted.spec())}")
     with working(f"bringing up lab '{wanted.name}'") as shown:
-        spec = labs.up(wanted, shown.say, inventory, torch_python)
+        spec = labs.up(wanted, shown.say, inventory, pythons)
     took = time.monotonic() - started
     folder = inventory or (LAB if wanted.name == DEFAULT_NAME else inventory_dir(wanted.name))
     if as_json:
@@ -189,7 +192,7 @@ def _made(spec: LabSpec) -> dict[str, Any]:
 
 def _refuse_with_add(ctx: click.Context) -> None:
     """What else a lab is was said when it came up."""
-    for option in ("fabric", "nodes", "rate_gbps", "os_name", "torch_python"):
+    for option in ("fabric", "nodes", "rate_gbps", "os_name", *(f"{one.engine}_python" for one in FRAMEWORKS)):
         if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             said = next(p.opts[-1] for p in ctx.command.params if p.name == option)
             raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")

@@ -17,6 +17,7 @@ import hashlib
 import json
 import platform
 import re
+import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,6 +40,12 @@ PROTOCOL = "1"  # WIRE in tensorflow/server/elastic_ai_tfserver and in the clien
 #: Minor releases whose names the client knows (KNOWN in tensorflow/python/elastic_ai_tensorflow/attach.py).
 RELEASES = ("2.21",)
 LAUNCHER, MODULES, INWARD = "elastic-ai-tfserver", "elastic_ai_tfserver", "libelastic_ai_inward.so"
+_ASK = """
+import importlib.util, json
+from importlib.metadata import packages_distributions, version
+spec, owners = importlib.util.find_spec("tensorflow"), packages_distributions().get("tensorflow", [])
+print(json.dumps([version(owners[0]), spec.origin] if spec and spec.origin and owners else None))
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,24 @@ class TensorflowInfo(EngineInfo):
     """engine.json; with the releases of TensorFlow that it is for."""
 
     tensorflow: tuple[str, ...] = ()
+
+
+def ask(python: str) -> tuple[str, Path]:
+    """Version of the TensorFlow of that Python, and the folder of its packages. BuildError with a sentence where it has
+    none, or another release."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        found = json.loads(done.stdout)
+    except (OSError, ValueError) as fault:
+        raise BuildError(f"--tensorflow {python}: not a Python that runs here ({fault})") from None
+    if found is None:
+        raise BuildError(f"--tensorflow {python}: it has no TensorFlow; install it there, or give another Python")
+    version, origin = found
+    if ".".join(version.split(".")[:2]) not in RELEASES:
+        raise BuildError(f"--tensorflow {python}: TensorFlow {version}; the engine knows {' and '.join(RELEASES)}")
+    return version, Path(origin).parent.parent
 
 
 def _files() -> dict[str, tuple[Path, int]]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from toolkit.lab import torch_nodes
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import GPU_COUNT, Emulation
+from toolkit.lab.frameworks import FRAMEWORKS, EngineForNodes
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.image import USERS
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
 from toolkit.lab.standin import PLATFORM_PYTHON, load_system
-from toolkit.lab.torch_nodes import TorchForNodes
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
 #: what a rehearsal judges latency by (ours: the host's scheduler decides, not a wire).
@@ -122,19 +122,28 @@ def standing_engine(hosts: Path) -> dict[str, Any] | None:
     return found if len(found) == 2 and Path(found["remoting_engine_artifact"]).is_file() else None
 
 
+def _standing_frameworks(spec: LabSpec, hosts: Path, anew: Collection[str]) -> dict[str, object]:
+    """Variables of the frameworks' engines that this inventory has, but those that come anew."""
+    found: dict[str, object] = {}
+    for one in FRAMEWORKS:
+        if one.engine not in anew and hosts.is_file() and one.given(spec.dir):
+            found |= one.standing(yaml.safe_load(hosts.read_text())["all"]["vars"])
+    return found
+
+
 def write_inventory(
     spec: LabSpec,
     folder: Path,
     served: Served,
     built: Emulation | None = None,
     keep_engine: bool = False,
-    torch: TorchForNodes | None = None,
+    engines: Sequence[EngineForNodes] = (),
 ) -> Path:
     """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts, the keys of the vendors' stand-ins and the
     reference engine.
 
-    `keep_engine`: the one that is there stays, although the sources may be others now: leases may run on it. torch: the
-    engine for PyTorch; without one that which the inventory names stays.
+    `keep_engine`: the one that is there stays, although the sources may be others now: leases may run on it. engines:
+    of frameworks; without one that which the inventory names stays.
     All of it is readable for the user who called sudo.
     """
     private = folder / ".lab"
@@ -150,21 +159,20 @@ def write_inventory(
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
     engine = standing_engine(hosts) if keep_engine else None
-    of_torch: dict[str, object] = {}
-    if hosts.is_file() and torch_nodes.given(spec.dir):
-        of_torch = torch_nodes.standing(yaml.safe_load(hosts.read_text())["all"]["vars"])
-    kept = {str(of_torch.get("remoting_engine_torch_artifact"))} if torch is None else set()
+    beside = _standing_frameworks(spec, hosts, {one.framework.engine for one in engines})
+    kept = set(map(str, beside.values()))
+    of_frameworks = tuple(f"elastic-ai-{one.engine}-" for one in FRAMEWORKS)
     for old in private.glob("elastic-ai-*.tar.gz"):
-        if str(old.absolute()) not in kept and (engine is None or old.name.startswith("elastic-ai-torch-")):
+        if str(old.absolute()) not in kept and (engine is None or old.name.startswith(of_frameworks)):
             old.unlink()
     if built is not None and engine is None:
         name = f"elastic-ai-{built.info.engine}-{built.info.release}.tar.gz"
         copies.append(Path(shutil.copyfile(built.artefact, private / name)))
         engine = engine_variables(built, copies[-1].absolute())
-    if torch is not None:
-        of_torch = torch_nodes.placed(torch, private)
-    if of_torch and engine is not None:
-        engine = {**engine, **of_torch}
+    for one in engines:
+        beside |= one.placed(private)
+    if beside and engine is not None:
+        engine = {**engine, **beside}
     places = (key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
     document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)

@@ -6,14 +6,14 @@ import contextlib
 import fcntl
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from toolkit.errors import LabError
-from toolkit.lab import devices, network, nodes, torch_nodes, vm
+from toolkit.lab import devices, frameworks, network, nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import Emulation, emulation
@@ -90,20 +90,24 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def up(wanted: WantedLab, say: Say, copy: Path | None = None, torch_python: str | None = None) -> LabSpec:
+def up(wanted: WantedLab, say: Say, copy: Path | None = None, pythons: Mapping[str, str] | None = None) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
     The inventory is written into the lab's own folder, and a copy of it into the folder `copy`. A lab that already runs
     as asked is left as it is, one that runs otherwise is not touched (LabError), and whatever a killed `up` left is
-    cleared first. torch_python: the nodes get PyTorch of this Python, and the engine for it. Raises LabError.
+    cleared first. pythons: by engine, whose framework the nodes get, and the engine for it. Raises LabError.
     """
     release = release_for(wanted.os_name)
     check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)))
     with locked(wanted.name):
         asked = wanted.spec()
-        if torch_python is not None and asked.vms:
-            raise LabError("--torch is for labs of containers: a virtual machine does not see the folder with PyTorch")
-        torch = None if torch_python is None else torch_nodes.provide(torch_python, base_image(release, say), say)
+        chosen = [one for one in frameworks.FRAMEWORKS if one.engine in (pythons or {})]
+        for one in chosen if asked.vms else ():
+            words = f"a virtual machine does not see the folder with {one.title}"
+            raise LabError(f"--{one.engine} is for labs of containers: {words}")
+        engines = [
+            frameworks.provide(one, (pythons or {})[one.engine], base_image(release, say), say) for one in chosen
+        ]
         running = running_as_asked(asked, wanted.command)
         if running is not None:
             say(f"lab '{wanted.name}' is up already")
@@ -114,9 +118,10 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None, torch_python: str 
             spec, served, built = _make(asked, release, say)
         for folder in (inventory_dir(wanted.name), copy):
             if folder is not None:
-                write_inventory(spec, folder, served, built, torch=torch)
-        if torch is not None:
-            torch_nodes.give(spec.dir, [spec.node_dir(node) / "root" for node in spec.nodes], torch.copy)
+                write_inventory(spec, folder, served, built, engines=engines)
+        if engines:
+            copies = {one.framework.engine: one.copy for one in engines}
+            frameworks.give(spec.dir, [spec.node_dir(node) / "root" for node in spec.nodes], copies)
         return spec
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from toolkit.errors import LabError
-from toolkit.lab import network, nodes, torch_nodes
+from toolkit.lab import frameworks, network, nodes
 from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
@@ -82,8 +82,7 @@ def add(lab: str, name: str, say: Say, copy: Path | None = None) -> LabSpec:
             say(f"taking {name} away again")
             _without(wanted, node)
             raise
-        for pytorch in torch_nodes.given(wanted.dir)[-1:]:
-            torch_nodes.give(wanted.dir, [wanted.node_dir(node) / "root"], pytorch)
+        frameworks.give(wanted.dir, [wanted.node_dir(node) / "root"], frameworks.newest(wanted.dir))
         _renew_inventory(wanted, built, say, copy, name)
         return wanted
 

@@ -10,7 +10,7 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from toolkit.lab import devices, standin, torch_nodes
+from toolkit.lab import devices, frameworks, standin
 from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import APT_CACHE_PORT, DNS
@@ -71,10 +71,14 @@ def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
     return " ".join(text.split()[:2])
 
 
+#: Beyond what nspawn lets a container do: as on a machine.
+CALLS = "@keyring bpf perf_event_open landlock_create_ruleset landlock_add_rule landlock_restrict_self"
+
+
 def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     """Start the node and return at once; it keeps running, over reboots, when this process ends."""
     home = spec.node_dir(node)
-    for folder in (unpacked_root(), torch_nodes.torch_root()):
+    for folder in (unpacked_root(), *(one.root for one in frameworks.FRAMEWORKS)):
         folder.mkdir(parents=True, exist_ok=True)
     nspawn = [
         "nsenter", f"--net=/run/netns/{spec.node_ns(node)}", "--",
@@ -82,10 +86,10 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         f"--directory={home / 'root'}", f"--machine={NETNS_PREFIX}{spec.name}-{node.name}", f"--hostname={node.name}",
         f"--network-namespace-path=/run/netns/{spec.node_ns(node)}", f"--kill-signal={HALT}",
         "--console=pipe", "--resolv-conf=off", "--timezone=off",
-        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", "--system-call-filter=@keyring bpf perf_event_open",
+        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", f"--system-call-filter={CALLS}",
         f"--bind={home / 'docker'}:/var/lib/docker",
         f"--bind-ro={unpacked_root()}:/usr/local/libexec/elastic-ai-lab/unpacked",
-        f"--bind-ro={torch_nodes.torch_root()}:{torch_nodes.PLACE}",
+        *(f"--bind-ro={one.root}:{one.place}" for one in frameworks.FRAMEWORKS),
         *([LEGACY_CGROUP] if host.cgroup != "v2" else []),
     ]  # fmt: skip
     # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.

@@ -8,7 +8,6 @@ function in it, is started from here, and TensorFlow sends the server its part: 
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
@@ -60,7 +59,6 @@ def keep_here(tensorflow: ModuleType) -> None:
     _keep_checkpoints()
     _place_functions()
     _start_functions_here()
-    _step_on_data()
 
 
 def _subclasses(kind: Any) -> Iterable[Any]:
@@ -154,22 +152,3 @@ def _start_functions_here() -> None:
         return compiled(self)(*words)
 
     atomic_function.AtomicFunction.call_flat = call_flat
-
-
-def _step_on_data() -> None:
-    """Keras takes a batch from its iterator within the function of a step, by which the server would have to fetch it
-    from here, a tensor at a time. So that is taken before, as Keras does of what is no iterator of TensorFlow's."""
-    from keras.src.backend.tensorflow import trainer
-
-    before = trainer.TensorFlowTrainer._make_function
-
-    def make_function(self: Any, step_function: Any) -> Any:
-        function = before(self, step_function)
-
-        def step(iterator: Any) -> Any:
-            first = next(iterator)  # its end is Keras's to hear of
-            return function(itertools.chain([first], iterator))
-
-        return step
-
-    trainer.TensorFlowTrainer._make_function = make_function
