@@ -36,13 +36,13 @@ def torch_lab(pool: Lab) -> Iterator[Lab]:
     assert done.returncode == 0, done.stdout[-6000:]
     again = pool.playbook("--tags", "remoting,acceptance")
     assert {node: counts["changed"] for node, counts in recap(again.stdout).items()} == dict.fromkeys(NODES, 0)
-    for program in (ROOT / "examples/resnet.py", ROOT / "examples/gpt.py"):
+    for program in (ROOT / "examples/resnet.py", ROOT / "examples/gpt.py", ROOT / "tests/torch_programs/parallel.py"):
         pool.ssh("client1", f"cat > /home/alice/{program.name} <<'END'\n{program.read_text()}\nEND\n")
     yield pool
     # What is not the site's own, and would be found after its teardown.
     for node in NODES:
         pool.ssh(node, "rm /" + " /".join(TORCH.commands))
-    pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/long.py")
+    pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/parallel.py /home/alice/long.py")
 
 
 def losses(text: str) -> list[str]:
@@ -60,6 +60,18 @@ def test_an_unchanged_program_trains_with_the_bits_of_native(torch_lab: Lab) -> 
     assert "device cpu" in native
     assert len(losses(native)) == 3
     assert losses(remote) == losses(native)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_ddp_and_fsdp_over_two_servers_have_the_bits_of_gloo(torch_lab: Lab) -> None:
+    ranks = "python -m torch.distributed.run --nproc-per-node 2 --local-ranks-filter 0 /home/alice/parallel.py"
+    code, native = run_as(torch_lab, "alice", f"BACKEND=gloo {ranks}")
+    assert code == 0, native
+    code, remote = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {ranks}")
+    assert code == 0, remote
+    said = [line for line in native.splitlines() if line.startswith("line ")]
+    assert len(said) > 30
+    assert [line for line in remote.splitlines() if line.startswith("line ")] == said
 
 
 @pytest.mark.usefixtures("nothing_left")

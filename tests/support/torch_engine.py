@@ -17,8 +17,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -134,6 +134,21 @@ def server(
             process.wait()
 
 
+@contextmanager
+def servers_of_a_lease(folder: Path, devices: Sequence[int], *options: str) -> Iterator[list[Server]]:
+    """Servers with so many devices each, that know each other; one entry for each device."""
+    folder.mkdir(exist_ok=True, parents=True)
+    peers, secret = folder / "peers", folder / "peer-token"
+    secret.write_text("of-the-servers-" + os.urandom(16).hex() + "\n")
+    with ExitStack() as stack:
+        made: list[Server] = []
+        for i, count in enumerate(devices):
+            known = ("--devices", str(count), "--peers", str(peers), "--peer-token-file", str(secret), *options)
+            made += [stack.enter_context(server(folder / f"server{i}", *known))] * count
+        peers.write_text("".join(f"127.0.0.1 {port}\n" for port in dict.fromkeys(one.port for one in made)))
+        yield made
+
+
 class LossesDifferError(AssertionError):
     """A program ran to its end on both sides, and printed other losses."""
 
@@ -221,11 +236,11 @@ def run(
     return done
 
 
-def start_with(program: Path, environment: Mapping[str, str], limit_s: float = 120) -> Ran:
-    """The program in that environment, to its good end."""
+def start_with(program: Path | str, environment: Mapping[str, str], limit_s: float = 120) -> Ran:
+    """The program, or its text, in that environment, to its good end."""
     process = subprocess.Popen(
-        [str(torch_env.python()), str(program)], env=dict(environment),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [str(torch_env.python()), *([str(program)] if isinstance(program, Path) else ["-c", program])],
+        env=dict(environment), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     done = ended(process, limit_s)
     assert done.code == 0, f"exit {done.code}: {done.out[-1000:]}\n{done.err[-3000:]}"

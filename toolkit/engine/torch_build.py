@@ -5,7 +5,7 @@ against is asked of that Python itself, and nothing of PyTorch is needed by the 
 content: a second build compiles only what changed.
 
 Artefact (a folder, or tar.gz of it):
-    engine.json                             {"engine": "torch", "release": R, "protocol": "3", "glibc": "2.34",
+    engine.json                             {"engine": "torch", "release": R, "protocol": "4", "glibc": "2.34",
                                              "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
     bin/elastic-ai-torchserver              the server, a Python program
     lib/elastic_ai_torchserver/             its modules
@@ -40,7 +40,7 @@ from validation.base.temporary import room
 from validation.rules.release import release as toolkit_release
 
 TORCH = SOURCES / "torch"
-PROTOCOL = "3"  # WIRE_VERSION in torch/shared/wire.h
+PROTOCOL = "4"  # WIRE_VERSION in torch/shared/wire.h
 LAUNCHER = "elastic-ai-torchserver"
 OPERATORS = "torch-operators.txt"
 MODULES = "elastic_ai_torchserver"

@@ -16,6 +16,7 @@
 #include "random.h"
 #include "register.h"
 #include "state.h"
+#include "together.h"
 #include "values.h"
 
 namespace {
@@ -190,9 +191,30 @@ int eat_rng_drop(int number, uint32_t state) {
   return guarded([&] { drop(device(number), Dropped::STATE, state); });
 }
 
+const char* eat_member(int number) {
+  thread_local std::string told;
+  return guarded([&] { told = member(device(number)); }) ? nullptr : told.c_str();
+}
+int eat_join(int number, const char* request, uint32_t* group) {
+  return guarded([&] {
+    Device& one = device(number);
+    *group = new_group();
+    wait_for(one, *join(one, *group, request));
+  });
+}
+int eat_leave(int number, uint32_t group) {
+  return guarded([&] { leave(device(number), group); });
+}
+int eat_wait_work(int number, uint32_t work) {
+  return guarded([&] { wait_work(device(number), work); });
+}
+int eat_work_stream(int number, uint32_t work) {
+  return guarded([&] { use_work_stream(number, work); });
+}
+
 int eat_event_record(int number, uint32_t* event) {
   return guarded([&] {
-    RemoteEvent made{*event ? *event : new_event_number(), &device(number), {}, 0};
+    RemoteEvent made{*event ? *event : new_event_number(), &device(number), {}, 0, 0};
     record_event(made);
     *event = made.number;
     std::lock_guard<std::mutex> lock(events_mutex);

@@ -74,6 +74,16 @@ int eat_rng_keep(int device, uint32_t *state);
 int eat_rng_use(int device, uint32_t state);
 int eat_rng_drop(int device, uint32_t state);
 
+/* Groups of sessions of the lease's servers (together.h). member: JSON, the device's session as a member; NULL where the servers do
+ * not know each other. join waits until all are there, and gives the group's number. A collective is begun by the operator
+ * elastic_ai::collective; wait_work lets what follows on the device come after it. work_stream: this thread's current stream
+ * stands for that work, so that an event recorded there is reached with it; 0: the device's own again. */
+const char *eat_member(int device);
+int eat_join(int device, const char *request, uint32_t *group);
+int eat_leave(int device, uint32_t group);
+int eat_wait_work(int device, uint32_t work);
+int eat_work_stream(int device, uint32_t work);
+
 /* Events of the device's one stream (torch.Event uses the same by the guard). record: *event 0 makes one, else records that
  * again. query: 1 done, 0 not yet, -1 error. */
 int eat_event_record(int device, uint32_t *event);

@@ -12,6 +12,7 @@
 #include "packing.h"
 #include "python.h"
 #include "record.h"
+#include "together.h"
 #include "values.h"
 
 namespace eat {
@@ -142,14 +143,15 @@ void send_within(const Tensor& to, const Tensor& from) {
 // Between two devices: as bytes, so that dtype and strides are changed on the one that receives.
 Tensor& copy_across(Tensor& self, const Tensor& from, bool non_blocking) {
   bool within = remote_storage(self).device->server == remote_storage(from).device->server;
-  if (!within) {
-    Tensor here = at::empty(from.sizes(), from.options().device(at::kCPU));
-    return self.copy_(here.copy_(from));
-  }
   Tensor source = plain(from).contiguous();
   bool direct = self.is_contiguous() && self.scalar_type() == source.scalar_type() && self.sizes() == source.sizes() && !self.is_conj() && !self.is_neg();
   Tensor there = direct ? self : at::empty(source.sizes(), source.options().device(self.device()));
-  send_within(there, source);
+  if (within) {
+    send_within(there, source);
+  } else if (source.nbytes() && !copy_between(there, source)) {
+    Tensor here = at::empty(source.sizes(), source.options().device(at::kCPU));
+    return self.copy_(here.copy_(source));
+  }
   if (!direct) copy_(self, there, non_blocking);
   if (sync_mode()) synchronize(*remote_storage(self).device);
   return self;

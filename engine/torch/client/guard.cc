@@ -6,6 +6,7 @@
 
 #include "memory.h"
 #include "random.h"
+#include "together.h"
 
 namespace eat {
 
@@ -48,11 +49,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     Device& where = device(stream.device_index());
     auto* one = static_cast<RemoteEvent*>(*event);
-    if (!one) *event = one = new RemoteEvent{new_event_number(), &where, {}, 0};
+    if (!one) *event = one = new RemoteEvent{new_event_number(), &where, {}, 0, 0};
     one->device = &where;
-    record_event(*one);
+    one->work = is_work_stream(stream.id()) ? static_cast<uint32_t>(stream.id() - WORK_STREAM) : 0;
+    if (!one->work) record_event(*one);
   }
-  void block(void*, const c10::Stream&) const override {}  // one stream in order: what follows waits anyway
+  // One stream in order: what follows waits anyway, but for collectives.
+  void block(void* event, const c10::Stream&) const override {
+    auto* one = static_cast<RemoteEvent*>(event);
+    if (one && one->work) wait_work(*one->device, one->work);
+  }
   bool queryEvent(void* event) const override { return !event || query_event(*static_cast<RemoteEvent*>(event)); }
   void synchronizeEvent(void* event) const override {
     if (event) wait_event(*static_cast<RemoteEvent*>(event));
@@ -106,13 +112,29 @@ static void ask_event(RemoteEvent& event) {
   connection.send(event.device->there, message.bytes);
 }
 
+void use_work_stream(int number, uint32_t work) {
+  auto at = static_cast<size_t>(number);
+  if (streams.size() <= at) streams.resize(at + 1);
+  streams[at] = work ? WORK_STREAM + work : 0;
+}
+
+// An event that stands for a collective becomes one behind it.
+static void settle(RemoteEvent& event) {
+  if (!event.work) return;
+  wait_work(*event.device, event.work);
+  event.work = 0;
+  record_event(event);
+}
+
 bool query_event(RemoteEvent& event) {
+  settle(event);
   if (event.device->connection().answered_tag() > event.after) return true;
   ask_event(event);
   return event.device->connection().is_done(*event.ticket);
 }
 
 double wait_event(RemoteEvent& event) {
+  settle(event);
   ask_event(event);
   wait_for(*event.device, *event.ticket);
   return Reader(event.ticket->body).get<double>();

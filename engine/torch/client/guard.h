@@ -14,6 +14,7 @@ struct RemoteEvent {
   uint32_t number = 0;
   Device* device = nullptr;
   std::shared_ptr<Ticket> ticket;
+  uint32_t work = 0;   // a collective that it stands for, instead of what was asked of the device: together.h
   uint32_t after = 0;  // the connection's newest question when it was recorded: an answer to a later one says that it is reached
 };
 
@@ -22,6 +23,9 @@ bool query_event(RemoteEvent& event);
 double wait_event(RemoteEvent& event);  // milliseconds since the session began
 void drop_event(RemoteEvent& event);
 uint32_t new_event_number();
+
+// This thread's current stream of the device stands for a collective; 0: it is the device's own.
+void use_work_stream(int device, uint32_t work);
 
 void register_guard();
 

@@ -121,6 +121,7 @@ void Session::handle(ToServer kind, Reader& body) {
     case ToServer::USE: use(body); break;
     case ToServer::GRAPH: graph(body); break;
     case ToServer::RUN: run_graph(body); break;
+    case ToServer::COLLECTIVE: together(body); break;
     default: throw WireError("there is no message of kind " + std::to_string(static_cast<int>(kind)));
   }
 }

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "ahead.h"
+#include "groups.h"
 #include "like_cuda.h"
 #include "link.h"
 #include "operators.h"
@@ -87,6 +88,10 @@ class Session {
   void drop(Reader& body);
   void drop_unused_memory();
   void peer_copy(Reader& body);
+  void together(Reader& body);
+  void begin_work(Reader& body);
+  void wait_work(uint32_t number);
+  void copy_between(uint32_t group, Collective& one, FaultPtr fault);
   void synchronize();
   void use_device(uint8_t index);
 
@@ -118,6 +123,7 @@ class Session {
   std::unique_ptr<c10::Event> began_;
   uint8_t emulated_ = 0;  // the current one of several devices that processors stand in for
   std::unordered_map<uint8_t, at::Tensor> emulated_states_;
+  Groups groups_;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   // Of a call; kept so that their memory is.
   std::vector<uint32_t> numbers_;

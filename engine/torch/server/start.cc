@@ -41,6 +41,9 @@ EATS_API int eats_operators(const char* lines, int on_processors) {
   return static_cast<int>(operators->names().size());
 }
 
+// What makes groups of sessions, in Python: groups.h.
+EATS_API void eats_groups(eat::GroupFunction make) { eat::make_groups_by(make); }
+
 // Serves the connection until its client goes. 0: it went; 1: it said what is no message (`why`).
 EATS_API int eats_serve(int fd, int cuda, int devices, void* account, size_t session, double busy_s, int64_t like_cuda,
                         const char* torch_version, const char* json, char* why, size_t why_bytes) {

@@ -1,4 +1,4 @@
-// What the client and the server of engine torch say to each other: wire version 3. Little-endian, one TCP connection
+// What the client and the server of engine torch say to each other: wire version 4. Little-endian, one TCP connection
 // per server. No header of torch here, so that both halves can be tested without it.
 //
 // The client begins with a Hello of fixed size. The answer is STARTING, then WELCOME, or REFUSED. From then on each
@@ -19,7 +19,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is lit
 
 namespace eat {
 
-constexpr uint32_t WIRE_VERSION = 3;
+constexpr uint32_t WIRE_VERSION = 4;
 constexpr char WIRE_MAGIC[9] = "EAITRCH\n";  // 8 bytes go by the wire
 constexpr size_t TOKEN_BYTES = 256;
 
@@ -73,7 +73,7 @@ enum class ToServer : uint8_t {
   EVENT = 17,      // u32 event: records it (again)
   EVENT_WAIT = 18, // u32 tag, u32 event -> ANSWER when it is reached: f64 milliseconds since the session began
   DEVICE = 19,     // u8 index in WELCOME's list: the device of all that follows
-  COLLECTIVE = 20, // u32 tag, u8 wait, str JSON, arguments (tensors only), u16 n, n storages -> ANSWER if wait. Not yet
+  COLLECTIVE = 20, // u8 Together, and what shared/together.h says behind it
   DROP = 21,       // u8 what (Dropped), u32 number
   PEER_COPY = 22,  // storage to, u8 its device, u64 offset, storage from, u8 its device, u64 offset, u64 bytes
   STAGE = 23,      // u32 number (never 0, never used twice), u64 bytes in all, u64 offset, bytes to the end of the message

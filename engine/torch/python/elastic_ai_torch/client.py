@@ -30,6 +30,10 @@ class Library(Protocol):
     def keep_state(self, device: int) -> int: ...  # noqa: D102
     def use_state(self, device: int, state: int) -> None: ...  # noqa: D102
     def drop_state(self, device: int, state: int) -> None: ...  # noqa: D102
+    def member(self, device: int) -> str: ...  # noqa: D102
+    def join(self, device: int, request: str) -> int: ...  # noqa: D102
+    def leave(self, device: int, group: int) -> None: ...  # noqa: D102
+    def work_stream(self, device: int, work: int) -> None: ...  # noqa: D102
     def after_fork(self) -> None: ...  # noqa: D102
     def in_bad_fork(self) -> bool: ...  # noqa: D102
     def shutdown(self) -> None: ...  # noqa: D102

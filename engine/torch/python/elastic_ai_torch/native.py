@@ -40,6 +40,11 @@ _EVERY = {
     "eat_rng_keep": (ctypes.c_int, [ctypes.c_int, ctypes.POINTER(ctypes.c_uint32)]),
     "eat_rng_use": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
     "eat_rng_drop": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
+    "eat_member": (ctypes.c_char_p, [ctypes.c_int]),
+    "eat_join": (ctypes.c_int, [ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint32)]),
+    "eat_leave": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
+    "eat_wait_work": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
+    "eat_work_stream": (ctypes.c_int, [ctypes.c_int, ctypes.c_uint32]),
     "eat_after_fork": (None, []),
     "eat_in_bad_fork": (ctypes.c_int, []),
     "eat_shutdown": (None, []),
@@ -167,6 +172,25 @@ class Native:
     def drop_state(self, device: int, state: int) -> None:
         """Forget it."""
         self._check(self._lib.eat_rng_drop(device, state))
+
+    def member(self, device: int) -> str:
+        """The device's session as a member of groups; "" where the lease's servers do not know each other."""
+        told = self._lib.eat_member(device)
+        return "" if told is None else told.decode()
+
+    def join(self, device: int, request: str) -> int:
+        """The number of a group, when all its members are there."""
+        group = ctypes.c_uint32()
+        self._check(self._lib.eat_join(device, request.encode(), group))
+        return int(group.value)
+
+    def leave(self, device: int, group: int) -> None:
+        """Forget it."""
+        self._check(self._lib.eat_leave(device, group))
+
+    def work_stream(self, device: int, work: int) -> None:
+        """This thread's stream stands for that collective; 0 for none."""
+        self._check(self._lib.eat_work_stream(device, work))
 
     def after_fork(self) -> None:
         """In the child: close without a word to the servers."""

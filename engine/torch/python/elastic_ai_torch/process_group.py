@@ -7,15 +7,17 @@ from typing import Any
 
 import torch
 
+from elastic_ai_torch.client import Client
 from elastic_ai_torch.collective import Carrier, Collective
 from elastic_ai_torch.collectives_alone import CollectivesAlone
 from elastic_ai_torch.collectives_here import CollectivesHere
+from elastic_ai_torch.collectives_there import CollectivesThere, meet
 from elastic_ai_torch.process_group_options import Options
 
 TIMEOUT = datetime.timedelta(minutes=10)
 
 
-def install() -> None:
+def install(client: Client) -> None:
     """When torch.distributed is loaded: now, or never needed (a build without it)."""
     if not torch.distributed.is_available():
         return
@@ -66,9 +68,9 @@ def install() -> None:
             self.options = options or Options()
             self._timeout = self.options._timeout or TIMEOUT
             # Now, with all ranks: a first message between two of them must not wait for the others.
-            self._carrier: Carrier = (
-                CollectivesAlone() if size == 1 else CollectivesHere(store, rank, size, self._timeout)
-            )
+            self._here: Carrier = CollectivesAlone() if size == 1 else CollectivesHere(store, rank, size, self._timeout)
+            self._there: Carrier | None = None
+            self._met = size == 1
             self._together: list[Any] | None = None
 
         def setGroupName(self, name: str) -> None:
@@ -103,13 +105,23 @@ def install() -> None:
         def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
             self._timeout = timeout
 
+        def _carrier(self, one: Collective) -> Carrier:
+            """The servers, where they know each other. All ranks ask at the same collective; a message between two of
+            them may come before it, and goes by this machine."""
+            if any(not tensor.is_cuda for tensor in (*one.outputs, *one.inputs)):
+                return self._here
+            if not self._met and one.name not in ("send", "recv"):
+                self._met = True
+                self._there = meet(client, self._store, self._rank, self._size, self._timeout, one)
+            return self._there or self._here
+
         def _run(self, one: Collective) -> Any:
             for tensor in (*one.outputs, *one.inputs):
                 if tensor.layout != torch.strided:
                     raise RuntimeError(f'process group "nccl": a tensor of layout {tensor.layout} is not carried')
                 if not tensor.is_contiguous():
                     raise ValueError("Tensors must be contiguous")
-            future = self._carrier.start(one)
+            future = self._carrier(one).start(one)
             if self._together is not None:
                 self._together.append(future)
             return work_of(future)
@@ -201,13 +213,19 @@ def install() -> None:
             return _all_of(works, [])
 
         def abort(self) -> None:
-            self._carrier.close()
+            if self._there is not None:
+                self._there.close()
+            self._here.close()
 
         shutdown = abort
 
         def barrier(self, opts: Any = None) -> Any:
             torch.cuda.synchronize()
-            return self._run(Collective("barrier"))
+            work = self._run(Collective("barrier"))
+            if isinstance(self._there, CollectivesThere):
+                work.wait()
+                torch.cuda.synchronize()
+            return work
 
     def _all_of(works: list[Any], result: Any) -> Any:
         """One work that is done when all are."""

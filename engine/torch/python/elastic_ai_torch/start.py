@@ -81,7 +81,7 @@ def begin(native: Library, minor: str) -> None:
     legacy.install()
     layouts.install()
     several.install()
-    process_group.install()
+    process_group.install(client)
     compiling.install()
     extensions.install()
     if isinstance(native, Native):

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from elastic_ai_torchserver import fail
 
-MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 3, 256
+MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 4, 256
+PEER_MAGIC = b"EAIPEER\n"  # of another server of the lease, with the lease's secret and the session that it wants
 HELLO = struct.Struct(f"<8sII64s64s{TOKEN_BYTES}s")
 TOKEN_S = 5.0  # in which a connection shows the token
 MOST_WAITING = 16
@@ -63,6 +64,7 @@ class Waiting:
     until: float
     hello: bytearray = field(default_factory=lambda: bytearray(HELLO.size))
     came: int = 0
+    member: str = ""  # the session that another server wants
 
     def receive(self) -> int:
         """How much of the hello came now; 0: nothing will come any more."""
@@ -79,7 +81,11 @@ class Waiting:
     def begins_right(self) -> bool:
         """What is no client is seen at its first bytes."""
         length = min(self.came, len(MAGIC))
-        return self.hello[:length] == MAGIC[:length]
+        return self.hello[:length] in (MAGIC[:length], PEER_MAGIC[:length])
+
+    def is_peer(self) -> bool:
+        """Whether another server of the lease has come, as it says."""
+        return self.hello[: len(PEER_MAGIC)] == PEER_MAGIC
 
     def close(self) -> None:
         """Ends the connection, and what came by it."""
@@ -90,9 +96,13 @@ class Waiting:
 class Door:
     """Asks for the token. `refused` is told of each connection that is turned away, and why."""
 
-    def __init__(self, token: bytearray, refused: Callable[[str, str], None]) -> None:
-        """Nobody waits yet."""
-        self.token, self.refused = token, refused
+    def __init__(
+        self, token: bytearray, refused: Callable[[str, str], None], peer_token: bytearray,
+        may_come: Callable[[str, bool], bool],
+    ) -> None:  # fmt: skip
+        """Nobody waits yet. may_come: whether an address is a client's, or (True) another server's. peer_token: empty
+        where no server may come."""
+        self.token, self.refused, self.peer_token, self.may_come = token, refused, peer_token, may_come
         self.waiting: list[Waiting] = []
 
     def let_wait(self, connection: socket.socket, peer: str) -> None:
@@ -139,14 +149,19 @@ class Door:
         if one.came < HELLO.size:
             return False
         version = struct.unpack_from("<I", one.hello, len(MAGIC))[0]
+        is_peer = one.is_peer()
+        wanted = self.peer_token if is_peer else self.token
         with memoryview(one.hello) as whole:
-            proven = hmac.compare_digest(whole[-TOKEN_BYTES:], self.token)
+            proven = hmac.compare_digest(whole[-TOKEN_BYTES:], wanted) if wanted else False
+        proven = proven and self.may_come(one.peer, is_peer)
         if not proven:
             self.turn_away(one, "token refused", refusal(WRONG_TOKEN, "the server does not know this token"))
         elif version != VERSION:
             words = f"the client speaks wire version {version}, the server {VERSION}: install one release on both"
             self.turn_away(one, "release differs", refusal(WRONG_VERSION, words))
         else:
+            if is_peer:
+                one.member = HELLO.unpack(one.hello)[4].rstrip(b"\0").decode("ascii", "replace") or "?"
             wipe(one.hello)
             self.waiting.remove(one)
             return True
@@ -157,3 +172,4 @@ class Door:
         for one in self.waiting:
             one.close()
         wipe(self.token)
+        wipe(self.peer_token)

@@ -23,6 +23,12 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--allow", metavar="IP,...", required=True, help="clients' addresses; all others are turned away"
     )
+    parser.add_argument(
+        "--peers",
+        metavar="FILE",
+        help="the lease's servers in its order, with this one: lines ADDRESS PORT",
+    )
+    parser.add_argument("--peer-token-file", metavar="FILE", help="first line: the secret of the lease's servers")
     parser.add_argument("--memory-limit", type=int, default=0, metavar="BYTES", help="of each device, for all sessions")
     parser.add_argument("--context-bytes", type=int, default=0, metavar="BYTES", help="what a session's context takes")
     parser.add_argument(
@@ -47,6 +53,8 @@ def options() -> argparse.Namespace:
         fail(f"--port {given.port}: give a number from 0 to 65535")
     if given.memory_limit < 0 or given.context_bytes < 0 or not 1 <= given.devices <= 16:
         fail("--memory-limit and --context-bytes are not negative, --devices is 1 to 16")
+    if bool(given.peers) != bool(given.peer_token_file):
+        fail("--peers and --peer-token-file belong together")
     return given
 
 

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from elastic_ai_torchserver import MOST_SESSIONS, NAME, fail
 from elastic_ai_torchserver.door import TOO_MANY, Door, Waiting, read_token, refusal
+from elastic_ai_torchserver.groups import Groups, pid_of
 from elastic_ai_torchserver.memory import DeviceMemory
 from elastic_ai_torchserver.options import allowed, plain
+from elastic_ai_torchserver.peers import Peers
 from elastic_ai_torchserver.session import serve
 
 TOLD, TOLD_S = 200, 10.0  # who has no token may come as often as he likes: so many are told in so many seconds
@@ -34,8 +36,12 @@ class Server:
         """Everything but the socket."""
         self.given, self.library = given, library
         self.allowed = allowed(given.allow)
-        self.door = Door(read_token(given.token_file), self.refused)
+        self.peers = Peers(given.peers or "")
+        peer_token = read_token(given.peer_token_file) if given.peer_token_file else bytearray()
+        self.peer_token = bytes(peer_token)
+        self.door = Door(read_token(given.token_file), self.refused, peer_token, self.may_come)
         self.children: dict[int, tuple[int, str]] = {}  # pid: row of the account, peer
+        self.controls: dict[int, socket.socket] = {}  # pid: what its connections with other sessions are handed over by
         self.since, self.told, self.left_out = 0.0, 0, 0
         self.use_told, self.use = 0.0, ""
         self.memory = DeviceMemory(given.memory_limit, given.context_bytes) if given.device == "cuda" else None
@@ -91,6 +97,23 @@ class Server:
             new.replace(self.given.port_file)
         self.report(event="listening", port=port, pid=os.getpid())
 
+    def may_come(self, address: str, is_peer: bool) -> bool:
+        """Whether it is a client's address, or another server's of the lease."""
+        if is_peer:
+            return any(plain(address) == plain(peer) for peer, _ in self.peers.read())
+        return plain(address) in self.allowed
+
+    def introduce(self, one: Waiting) -> None:
+        """Another server's connection to the session that it wants; away with it where that is not here."""
+        control = self.controls.get(pid_of(one.member))
+        try:
+            if control is not None:
+                one.connection.setblocking(True)
+                socket.send_fds(control, [one.member.encode()], [one.connection.fileno()], socket.MSG_DONTWAIT)
+        except OSError:  # the session is ending
+            pass
+        one.connection.close()
+
     def accept(self) -> bool:
         """Takes one connection to the door; False when none is there."""
         try:
@@ -101,7 +124,7 @@ class Server:
             time.sleep(0.01)
             return False
         peer = plain(address[0].split("%")[0])
-        if peer in self.allowed:
+        if self.may_come(str(peer), False) or self.may_come(str(peer), True):
             self.door.let_wait(connection, str(peer))
         else:
             self.refused(str(peer), "address not allowed")
@@ -111,7 +134,10 @@ class Server:
     def look(self) -> None:
         """A child for each client that has shown the token."""
         for one in self.door.look():
-            self.start(one)
+            if one.member:
+                self.introduce(one)
+            else:
+                self.start(one)
 
     def start(self, one: Waiting) -> None:
         """A child for a client that has shown the token."""
@@ -124,25 +150,28 @@ class Server:
             one.connection.close()
             return
         parent = os.getpid()
+        control, childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             pid = os.fork()
         except OSError as fault:
             self.refused(one.peer, f"fork: {fault.strerror}")
-            one.connection.close()
+            for left in (one.connection, control, childs):
+                left.close()
             return
         if pid == 0:
             status = 1
             try:
-                status = self.child(one, row, parent)
+                status = self.child(one, row, parent, childs)
             except BaseException as fault:  # a child returns nowhere
                 print(f"{NAME}: session of {one.peer}: {fault}", file=sys.stderr, flush=True)
             finally:
                 os._exit(status)
         one.connection.close()
-        self.children[pid] = row, one.peer
+        childs.close()
+        self.children[pid], self.controls[pid] = (row, one.peer), control
         self.report(event="client", peer=one.peer, pid=pid)
 
-    def child(self, one: Waiting, row: int, parent: int) -> int:
+    def child(self, one: Waiting, row: int, parent: int, control: socket.socket) -> int:
         """In the child: nothing of the parent's but its death."""
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -150,9 +179,12 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)
+        groups = Groups(self.given, self.listener.getsockname()[1], control, self.peer_token)
         self.listener.close()
         self.door.forget_all()
-        return serve(one, row, self.given, self.library, self.account, self.memory, self.report)
+        for other in self.controls.values():
+            other.close()
+        return serve(one, row, self.given, self.library, self.account, self.memory, self.report, groups)
 
     def tell_use(self) -> None:
         """What all sessions hold of each device, by the account (its rows stand at its end), at most once a second."""
@@ -182,6 +214,7 @@ class Server:
             if not pid:
                 return
             row, _ = self.children.pop(pid)
+            self.controls.pop(pid).close()
             self.library.eats_account_clear(ctypes.c_void_p(self.account), row)
             if self.memory:
                 self.memory.clear(row)

@@ -17,6 +17,7 @@ from typing import Any
 
 from elastic_ai_torchserver import LIB, NAME, fail, release
 from elastic_ai_torchserver.door import NO_DEVICE, STARTING, VERSION, Waiting, message, refusal
+from elastic_ai_torchserver.groups import Groups
 from elastic_ai_torchserver.memory import LIBRARY, DeviceMemory
 
 #: For benchmarks, with --device cpu: a call makes results of the right size and computes nothing; the name says so.
@@ -56,6 +57,7 @@ def serve(
     account: int,
     memory: DeviceMemory | None,
     report: Callable[..., None],
+    groups: Groups,
 ) -> int:
     """The session; the child's exit status. memory: of GPUs, None where processors compute."""
     import torch
@@ -81,6 +83,7 @@ def serve(
         signal.alarm(0)
         words = {"release": release(), "devices": devices, "threads": torch.get_num_threads(), "pid": os.getpid()}
         why = ctypes.create_string_buffer(512)
+        library.eats_groups(groups.function)
         status = library.eats_serve(
             connection.fileno(), given.device == "cuda", len(devices), ctypes.c_void_p(account), row,
             ctypes.c_double(given.busy), given.like_cuda, torch.__version__.encode(), json.dumps(words).encode(), why,

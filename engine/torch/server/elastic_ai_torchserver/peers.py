@@ -1,0 +1,126 @@
+"""The other servers of a lease: where they are, and how a session of one speaks with a session of another.
+
+What is here comes from the lease (`--peers`, `--peer-token-file`) and never from a client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastic_ai_torchserver.door import HELLO, PEER_MAGIC, VERSION
+
+#: A line of two sessions is as long as a key, a value in hexadecimal, and what is around them.
+MOST_LINE = 1 << 20
+LINK_S = 30.0
+
+
+class PeerFault(Exception):
+    """The servers of a lease cannot meet; the text says why."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Where the lease's servers are, in its order; none where they do not know each other."""
+
+    file: str
+
+    def read(self) -> list[tuple[str, int]]:
+        """Addresses and ports as the file has them now: a lease's servers start one after the other."""
+        if not self.file:
+            return []
+        try:
+            lines = Path(self.file).read_text().split("\n")
+            return [(words[0], int(words[1])) for words in map(str.split, lines) if words]
+        except (OSError, ValueError, IndexError):
+            return []
+
+    def position(self, address: str, port: int) -> int:
+        """Of the server itself. PeerFault where it is not among them."""
+        try:
+            return self.read().index((address, port))
+        except ValueError:
+            raise PeerFault("the servers of this lease do not know each other") from None
+
+
+class Link:
+    """A connection between two sessions: lines of JSON, each with its answer."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        """Nothing was said yet."""
+        connection.settimeout(None)
+        for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+            with suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.connection, self._file = connection, connection.makefile("rb")
+        self._lock = threading.Lock()
+
+    def read(self) -> list[object]:
+        """The next line; PeerFault where the other has gone."""
+        try:
+            line = self._file.readline(MOST_LINE)
+        except OSError as fault:
+            raise PeerFault(f"a session of the lease has gone: {fault.strerror}") from None
+        if not line.endswith(b"\n"):
+            raise PeerFault("a session of the lease has gone")
+        said = json.loads(line)
+        if not isinstance(said, list):
+            raise PeerFault("a session of the lease said what is no message")
+        return said
+
+    def say(self, *words: object) -> None:
+        """A line."""
+        try:
+            self.connection.sendall(json.dumps(words).encode() + b"\n")
+        except OSError as fault:
+            raise PeerFault(f"a session of the lease has gone: {fault.strerror}") from None
+
+    def ask(self, *words: object) -> object:
+        """A line and its answer."""
+        with self._lock:
+            self.say(*words)
+            return self.read()[0]
+
+    def close(self) -> None:
+        """Ends it."""
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+        self.connection.close()
+
+
+def connect(where: tuple[str, int], own: str, token: bytes, member: str) -> Link:
+    """To the session of that number on the server that is there, from this server's own address."""
+    until = time.monotonic() + LINK_S
+    try:
+        connection = socket.create_connection(where, LINK_S, (own, 0))
+        connection.sendall(HELLO.pack(PEER_MAGIC, VERSION, os.getpid(), b"", member.encode(), bytes(token)))
+        link = Link(connection)
+        connection.settimeout(max(until - time.monotonic(), 1))
+        if link.read() != ["here"]:
+            raise PeerFault(f"the GPU server {where[0]}:{where[1]} has no such session")
+        connection.settimeout(None)
+    except OSError as fault:
+        raise PeerFault(
+            f"the GPU server {where[0]}:{where[1]} cannot be reached by another of the lease: {fault}"
+        ) from None
+    return link
+
+
+def introductions(control: socket.socket, arrived: Callable[[str, Link], None]) -> None:
+    """What the parent hands over: connections of other sessions, for the member that they name. A thread's own loop."""
+    while True:
+        try:
+            member, files, _, _ = socket.recv_fds(control, 64, 1)
+        except OSError:
+            return
+        if not files:
+            return
+        arrived(member.decode(errors="replace"), Link(socket.socket(fileno=files[0])))
