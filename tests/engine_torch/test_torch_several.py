@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support import torch_ranks
-from tests.support.torch_engine import PROGRAMS, Server, client_environment, server, start_with
+from tests.support.torch_engine import PROGRAMS, Server, client_environment, ended, go_on, line, server, start_with
 
 PARTS = ["mixed", "copies", "each", "data_parallel"]
 DIES = """
@@ -24,6 +27,36 @@ try:
     for _ in range(3):
         dist.all_reduce(x)
         x.sum().item()
+except RuntimeError as fault:
+    print("fault", str(fault).splitlines()[0], flush=True)
+    os._exit(3)
+"""
+
+FIRST = """
+import os, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(min(rank, 1))
+dist.init_process_group("nccl")
+x = torch.full((3,), float(rank), device="cuda")
+if rank == 0:
+    dist.send(x + 5, 1)
+elif rank == 1:
+    dist.recv(x, 0)
+print("line", x.tolist(), flush=True)
+"""
+SERVER_LEAVES = """
+import os, sys, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+x = torch.ones(4, device="cuda")
+dist.all_reduce(x)
+print("begun", x.sum().item(), flush=True)
+sys.stdin.readline()
+try:
+    for _ in range(1000):
+        dist.all_reduce(x)
+        x.fill_(1)
 except RuntimeError as fault:
     print("fault", str(fault).splitlines()[0], flush=True)
     os._exit(3)
@@ -71,3 +104,25 @@ def test_a_rank_that_dies_ends_the_others(two_servers: list[Server]) -> None:
     assert second.code == 7
     assert first.code == 3
     assert "a rank has ended" in first.out
+
+
+def test_a_first_message_waits_for_no_other_rank(two_servers: list[Server]) -> None:
+    """Of three ranks two speak; the third has ended before."""
+    ran = torch_ranks.run(FIRST, 3, two_servers)
+    assert torch_ranks.lines(ran) == [["line [0.0, 0.0, 0.0]"], ["line [5.0, 5.0, 5.0]"], ["line [2.0, 2.0, 2.0]"]]
+
+
+def test_a_server_that_leaves_ends_all_ranks(two_servers: list[Server], tmp_path: Path) -> None:
+    with server(tmp_path) as leaves:
+        ranks = torch_ranks.start(SERVER_LEAVES, 2, [two_servers[0], leaves])
+        for one in ranks:
+            line(one, "begun")
+        leaves.process.kill()
+        for pid in leaves.children():
+            os.kill(pid, signal.SIGKILL)
+        for one in ranks:
+            go_on(one)
+        first, second = (ended(one, 60) for one in ranks)
+    assert (first.code, second.code) == (3, 3), (first, second)
+    assert "a rank has ended" in first.out
+    assert f"127.0.0.1:{leaves.port}" in second.out
