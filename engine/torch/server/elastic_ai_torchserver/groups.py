@@ -41,7 +41,7 @@ class Groups:
         self._number = f"{os.getpid():x}-{secrets.token_hex(16)}"
         self._meeting = threading.Condition()
         self._stores: dict[str, Any] = {}  # of the groups that this session is the first of
-        self._joined: dict[int, tuple[str, Link | None]] = {}
+        self._joined: dict[int, tuple[str, Link | None, Any]] = {}
         self.function = FUNCTION(self._asked)
         if given.peers:
             threading.Thread(target=introductions, args=(control, self._arrived), daemon=True).start()
@@ -81,11 +81,11 @@ class Groups:
             link = connect(peers[at], self._given.bind, self._token, number)
             link.say(name)
             store = linked_store(link)
-        self._register(group, store, rank, len(members), timeout_s)
-        self._joined[group] = name, link
+        # torch's registry keeps no group alive
+        self._joined[group] = name, link, self._register(group, store, rank, len(members), timeout_s)
         return ""
 
-    def _register(self, group: int, store: Any, rank: int, size: int, timeout_s: float) -> None:
+    def _register(self, group: int, store: Any, rank: int, size: int, timeout_s: float) -> Any:
         """Torch's backend of the group, by the name that the session looks for."""
         import torch
         import torch.distributed.distributed_c10d as c10d
@@ -108,11 +108,12 @@ class Groups:
         whole._register_backend(torch.device("cuda" if on_gpu else "cpu"), kind, backend)
         whole._set_group_name(f"eats-{group}")
         torch._C._distributed_c10d._register_process_group(f"eats-{group}", whole)
+        return whole
 
     def _leave(self, group: int) -> str:
         import torch
 
-        name, link = self._joined.pop(group, ("", None))
+        name, link, _ = self._joined.pop(group, ("", None, None))
         if not name:
             raise PeerFault("there is no such group")
         torch._C._distributed_c10d._unregister_process_group(f"eats-{group}")
