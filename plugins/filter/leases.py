@@ -11,6 +11,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 CODE = {
     "remoting": (
         "engine_described",
+        "lease_addresses",
         "lease_gpus",
         "lease_idle_minutes",
         "lease_servers",

@@ -30,6 +30,18 @@ def lease_idle_minutes(pool: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
+def lease_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Short host name -> where leases listen there, as the default of remoting_server_address has it: by the inventory,
+    so that a run of some nodes knows all."""
+    addresses = {}
+    for host in names:
+        given = hostvars[host]
+        port = next(iter(given.get("fabric_ports") or [{}]))
+        address = given.get("remoting_server_address") or port.get("address") or given.get("ansible_host") or host
+        addresses[host.split(".")[0]] = str(address).strip().split("/")[0]
+    return addresses
+
+
 def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], recorded: str) -> dict[str, Any]:
     """Short host name -> what role remoting_server found there; of a host that the run does not reach what is recorded.
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+from tests.engine_torch.test_torch_several import DIES, SERVER_LEAVES
 from tests.support import torch_ranks
 from tests.support.torch_engine import (
     PROGRAMS,
     TOKEN,
     Server,
     client_environment,
+    ended,
+    go_on,
+    line,
+    server,
     servers_of_a_lease,
     start_with,
     wait_until,
@@ -30,6 +39,14 @@ back = (y * 2).to("cuda:0")
 assert torch.equal(back, x * 2)
 after = start.statistics()
 print("carried", after["bytes_down"] + after["bytes_up"] - before["bytes_down"] - before["bytes_up"])
+"""
+SUM = """
+import os, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["RANK"]))
+dist.init_process_group("nccl")
+x = torch.ones(2, device="cuda")
+dist.all_reduce(x)
+print("line", x.tolist(), flush=True)
 """
 FORGED = """
 import json, torch
@@ -75,9 +92,7 @@ def test_a_copy_between_servers_does_not_come_here(lease: list[Server]) -> None:
 
 
 def test_a_rank_that_dies_ends_the_others(lease: list[Server]) -> None:
-    from tests.engine_torch.test_torch_several import DIES
-
-    first, second = (torch_ranks.ended(one, 60) for one in torch_ranks.start(DIES, 2, lease))
+    first, second = (ended(one, 60) for one in torch_ranks.start(DIES, 2, lease))
     assert second.code == 7
     assert first.code == 3
     assert "a rank has ended" in first.out
@@ -96,3 +111,49 @@ def test_who_has_not_the_servers_secret_is_turned_away(lease: list[Server], toke
     with socket.create_connection(("127.0.0.1", lease[0].port), 10) as one:
         one.sendall(hello)
         assert b"does not know this token" in one.recv(4096)
+
+
+def watched(pid: int) -> list[bool]:
+    """Of each connection of a process, whether the kernel looks after it (its row has a keep-alive timer: 2)."""
+    inodes = {os.readlink(one)[8:-1] for one in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in os.readlink(one)}
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return [row[5].startswith("02:") for row in rows if row[9] in inodes and row[3] == "01"]
+
+
+def test_a_server_that_leaves_ends_all_ranks_and_nothing_is_left(tmp_path: Path) -> None:
+    """And its connections were watched: one of a cut network ends too."""
+    with servers_of_a_lease(tmp_path, [1, 1]) as (stays, leaves):
+        ranks = torch_ranks.start(SERVER_LEAVES, 2, [stays, leaves])
+        for one in ranks:
+            line(one, "begun")
+        for one in (stays, leaves):
+            (session,) = one.children()
+            connections = watched(session)
+            assert len(connections) >= 2, "of the client, and of the other server"
+            assert all(connections)
+        leaves.process.kill()
+        for pid in leaves.children():
+            os.kill(pid, signal.SIGKILL)
+        for one in ranks:
+            go_on(one)
+        first, second = (ended(one, 60) for one in ranks)
+        assert (first.code, second.code) == (3, 3), (first, second)
+        assert "a rank has ended" in first.out
+        assert f"127.0.0.1:{leaves.port}" in second.out
+        wait_until(lambda: not stays.children(), "no session is left")
+
+
+@pytest.mark.rest  # a first rank waits a minute for the others
+def test_servers_that_do_not_trust_each_other_leave_it_to_the_client(tmp_path: Path) -> None:
+    peers = tmp_path / "peers"
+    with ExitStack() as stack:
+        made = []
+        for i in (0, 1):
+            secret = tmp_path / f"secret{i}"
+            secret.write_text(f"{i}" * 40)
+            known = ("--peers", str(peers), "--peer-token-file", str(secret))
+            made.append(stack.enter_context(server(tmp_path / f"server{i}", *known)))
+        peers.write_text("".join(f"127.0.0.1 {one.port}\n" for one in made))
+        ran = torch_ranks.run(SUM, 2, made)
+    assert torch_ranks.lines(ran) == [["line [2.0, 2.0]"]] * 2
+    assert "collectives go by this machine: " in ran[0].err

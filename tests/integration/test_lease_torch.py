@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,32 @@ for _ in range(400):
     time.sleep(0.1)
     x.add_(1).sum().item()
 """
+#: Sums of 64 MiB in all, each rank's on a server of its own, and a copy between them.
+SUMS = """import os, torch, torch.distributed as dist
+rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+x = torch.ones(4 << 20, device="cuda")
+for _ in range(4):
+    dist.all_reduce(x)
+there = x.to(f"cuda:{1 - rank}")
+print("line", rank, x[0].item(), x[-1].item(), there.sum().item(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+#: Comes to a port as another server of the lease would, without the servers' secret.
+FORGE = """import socket, struct, sys
+try:
+    one = socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+    one.sendall(struct.pack("<8sII64s64s256s", b"EAIPEER\\n", 4, 1, b"", b"1-00", b"x" * 64))
+    print(one.recv(4096))
+except OSError as fault:
+    print("no answer:", fault)
+"""
+RANKS = "python -m torch.distributed.run --nproc-per-node 2"
+MIB = 1 << 20
+#: Bytes that came to the client and left it, all interfaces but loopback.
+CARRIED = "sed -e '1,2d' -e 's/:/ /' /proc/net/dev"
 TRAIN = "python /home/alice/resnet.py --steps 3 --depth 26"
 
 
@@ -42,7 +69,8 @@ def torch_lab(pool: Lab) -> Iterator[Lab]:
     # What is not the site's own, and would be found after its teardown.
     for node in NODES:
         pool.ssh(node, "rm /" + " /".join(TORCH.commands))
-    pool.ssh("client1", "rm -f /home/alice/resnet.py /home/alice/gpt.py /home/alice/parallel.py /home/alice/long.py")
+    programs = ("resnet.py", "gpt.py", "parallel.py", "sums.py", "long.py")
+    pool.ssh("client1", f"rm -f {' '.join(f'/home/alice/{name}' for name in programs)}")
 
 
 def losses(text: str) -> list[str]:
@@ -64,14 +92,57 @@ def test_an_unchanged_program_trains_with_the_bits_of_native(torch_lab: Lab) -> 
 
 @pytest.mark.usefixtures("nothing_left")
 def test_ddp_and_fsdp_over_two_servers_have_the_bits_of_gloo(torch_lab: Lab) -> None:
-    ranks = "python -m torch.distributed.run --nproc-per-node 2 --local-ranks-filter 0 /home/alice/parallel.py"
-    code, native = run_as(torch_lab, "alice", f"BACKEND=gloo {ranks}")
+    ranks = f"{RANKS} --local-ranks-filter 0 /home/alice/parallel.py"
+    code, native = run_as(torch_lab, "alice", f"env BACKEND=gloo {ranks}")
     assert code == 0, native
     code, remote = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {ranks}")
     assert code == 0, remote
     said = [line for line in native.splitlines() if line.startswith("line ")]
     assert len(said) > 30
     assert [line for line in remote.splitlines() if line.startswith("line ")] == said
+
+
+def carried(lab: Lab) -> int:
+    rows = [line.split() for line in lab.ssh("client1", CARRIED).splitlines()]
+    return sum(int(row[1]) + int(row[9]) for row in rows if row[0] != "lo")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_sums_and_copies_between_two_servers_do_not_pass_the_client(torch_lab: Lab) -> None:
+    torch_lab.ssh("client1", f"cat > /home/alice/sums.py <<'END'\n{SUMS}\nEND\n")
+    before = carried(torch_lab)
+    code, out = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {RANKS} /home/alice/sums.py")
+    passed = carried(torch_lab) - before
+    assert code == 0, out
+    assert sorted(line for line in out.splitlines() if line.startswith("line ")) == [
+        f"line {rank} 16.0 16.0 {16.0 * (4 << 20)}" for rank in (0, 1)
+    ]
+    assert passed < 16 * MIB, f"{passed / MIB:.0f} MiB, and one tensor has 16"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_no_client_and_no_other_program_of_a_server_passes_for_a_server_of_a_lease(torch_lab: Lab) -> None:
+    """Its engines' ports, from everywhere, with everything but the servers' secret."""
+    code, out = run_as(torch_lab, "alice", "toolkit lease request --engine torch -n 2 --apart --time 0.2h")
+    assert code == 0, out
+    lease = out.split("lease ")[1].split(":")[0].split()[0]
+    record, secret = (f"cat /run/elastic-ai/leases/*/{name}" for name in ("instance.json", "peer-token"))
+    servers = {node: json.loads(torch_lab.ssh(node, record)) for node in SERVERS}
+    peers = servers["gpu1"]["peers"]
+    assert peers == servers["gpu2"]["peers"] == [{k: servers[node][k] for k in ("address", "port")} for node in SERVERS]
+    assert torch_lab.ssh("gpu1", secret) == torch_lab.ssh("gpu2", secret)
+    for node, user in (("gpu1", "bob"), ("gpu2", "alice")):
+        assert run_as(torch_lab, user, f"bash -c '{secret}'", node)[0] != 0
+    tries = [("head", "bob", "no answer"), ("client1", "alice", "does not know this token")]
+    for node, address in ((node, servers[node]["address"]) for node in SERVERS):
+        other = next(one for one in SERVERS if one != node)
+        for where, user, wanted in (*tries, (other, "bob", "does not know this token")):
+            torch_lab.ssh(where, f"cat > /var/tmp/forge.py <<'END'\n{FORGE}\nEND\n")
+            said = run_as(torch_lab, user, f"python3 /var/tmp/forge.py {address} {servers[node]['port']}", where)[1]
+            torch_lab.ssh(where, "rm /var/tmp/forge.py")
+            assert wanted in said, (where, node)
+    code, out = run_as(torch_lab, "alice", f"toolkit lease release {lease}")
+    assert code == 0, out
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -368,6 +368,7 @@ class FakeHost(Host):
             "engine_dir": self.folder,
             "server_conf": self.folder / "server.json",
             "pool_conf": self.folder / "pool.json",
+            "munge_key": self.folder / "munge.key",
         }
         for name, value in places.items():
             object.__setattr__(self, name, value)

@@ -12,7 +12,17 @@ from pathlib import Path
 from toolkit.errors import LeaseError
 from toolkit.exits import Exit
 
-__all__ = ["ENGINE_DIR", "JOB_NAME", "POOL_CONF", "RUN_DIR", "SERVER_CONF", "SHARDS_PER_GPU", "Exit", "LeaseError"]
+__all__ = [
+    "ENGINE_DIR",
+    "JOB_NAME",
+    "MUNGE_KEY",
+    "POOL_CONF",
+    "RUN_DIR",
+    "SERVER_CONF",
+    "SHARDS_PER_GPU",
+    "Exit",
+    "LeaseError",
+]
 
 #: Name of the Slurm jobs that are leases.
 JOB_NAME = "elastic-ai-lease"
@@ -25,3 +35,5 @@ ENGINE_DIR = Path("/opt/elastic-ai/engine/current")
 SERVER_CONF = Path("/etc/elastic-ai/remoting/server.json")
 #: On machines that use GPUs: the pool's servers as the last run of site.yml found them.
 POOL_CONF = Path("/etc/elastic-ai/remoting/pool.json")
+#: The key that all machines of Slurm have, for root and munge alone.
+MUNGE_KEY = Path("/etc/munge/munge.key")

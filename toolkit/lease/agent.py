@@ -118,6 +118,8 @@ class Agent:
         if self.instance.native:
             return
         adapter = load(self.instance.engine)
+        if self._start.peers_file is not None:
+            self._start.peers_file.write_text(self.instance.peers_text())
         command = adapter.command(self._start)
         environment = {
             "PATH": "/usr/bin:/bin",

@@ -114,6 +114,10 @@ class Fields:
         """An address, or a name that this machine resolves."""
         return self.text(key, HOST)
 
+    def address(self, key: str) -> str:
+        """An IPv4 address."""
+        return self._address(key, self._take(key))
+
     def addresses(self, key: str) -> tuple[str, ...]:
         """A list of them."""
         return tuple(self._address(key, value) for value in self._list(key))

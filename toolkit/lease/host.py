@@ -16,6 +16,7 @@ from typing import Protocol
 
 from toolkit.lease import (
     ENGINE_DIR,
+    MUNGE_KEY,
     POOL_CONF,
     RUN_DIR,
     SERVER_CONF,
@@ -242,6 +243,7 @@ class Host:
     engine_dir: Path = ENGINE_DIR
     server_conf: Path = SERVER_CONF
     pool_conf: Path = POOL_CONF
+    munge_key: Path = MUNGE_KEY
 
 
 def this_host() -> Host:

@@ -25,6 +25,7 @@ from toolkit.lease.instance_record import (
     ENDING,
     ENDPOINT,
     INSTANCE,
+    PEER_TOKEN,
     TOKEN,
     UIDS,
     Instance,
@@ -42,6 +43,7 @@ from toolkit.lease.native_records import read_records
 from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
+from toolkit.lease.peers import meeting_of
 from toolkit.lease.ports import free_ports, taken_back
 from toolkit.lease.processes import started
 from toolkit.lease.server_conf import ServerConf
@@ -127,7 +129,14 @@ def close_ports(host: Host, conf: ServerConf, anew: bool = False) -> None:
             return
         host.firewall.load(*conf.ports)
         for one in known(host).by_job.values():
-            host.firewall.admit(one.clients, one.ports)
+            _admit(host, one)
+
+
+def _admit(host: Host, one: Instance) -> None:
+    """Clients to both ports; the lease's other servers to its engine alone."""
+    host.firewall.admit(one.clients, one.ports)
+    if one.others:
+        host.firewall.admit(one.others, [one.port])
 
 
 def deadline_of(host: Host, request: JobComment, end: float | None) -> float | None:
@@ -194,7 +203,8 @@ def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -
     devices = devices_of(host, job.held, conf, 0 if native else request.memory_mib, others)
     native_notes = notes_on_devices(devices, conf, job.account) if native else []
     refuse_overlap(devices, others, read_records(host).wholes())
-    port, agent_port, ended = free_ports(host, conf, others)
+    meeting = None if native else meeting_of(host, job, conf, engine.engine)
+    port, agent_port, ended = free_ports(host, conf, others, meeting.port if meeting else None)
     tell_all("ports of leases", ended)
     memory_mib = AGENT_MIB if native else _memory_mib(devices, conf, engine.engine, job.memory_mib)
     instance = Instance(
@@ -227,6 +237,8 @@ def describe(host: Host, job: LeaseJob, request: JobComment, conf: ServerConf) -
         idle_s=conf.idle_limit_s(job.uid, job.account, [device.name for device in devices]),
         started=host.clock.time(),
         where=request.where,
+        # With another port than the others expect it goes by the client.
+        peers=meeting.peers if meeting and meeting.port == port else (),
     )
     return replace(instance, notes=(*_notes(host, instance, conf, native_notes), *_idle_notes(instance.idle_s)))
 
@@ -282,8 +294,11 @@ def begin(host: Host, job: LeaseJob, conf: ServerConf) -> None:
                 instance = describe(host, job, request, conf)
                 _make(host, folder)
                 instance.write(folder)
-                host.firewall.admit(instance.clients, instance.ports)
+                _admit(host, instance)
             write_file(folder / TOKEN, token + "\n", 0o400)
+            meeting = meeting_of(host, job, conf, instance.engine) if instance.peers else None
+            if meeting is not None:
+                write_file(folder / PEER_TOKEN, meeting.token + "\n", 0o400)
             write_deadline(folder, due_at(host, instance.deadline))
             try:
                 host.systemd.start(instance, folder)

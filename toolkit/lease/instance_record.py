@@ -19,6 +19,8 @@ from toolkit.lease.fields import PATH, PLAIN, DamagedDocument, Fields
 
 #: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
+#: The secret of a lease's servers, and in its unit's folder where they are.
+PEER_TOKEN, PEERS = "peer-token", "peers"
 #: Under which uids its unit ran, written when its end begins.
 UIDS = "uids"
 _JOB, _HOST, _ENGINE = r"s?[0-9]{1,10}", r"[A-Za-z0-9._-]{1,64}", r"[A-Za-z0-9_-]{0,64}"
@@ -41,6 +43,21 @@ def is_static(job: str) -> bool:
 
 
 @dataclass(frozen=True)
+class Peer:
+    """Where a server of a lease listens, to the lease's clients and to its other servers."""
+
+    address: str
+    port: int
+
+    @classmethod
+    def read(cls, fields: Fields) -> Peer:
+        """As it stands in a document; DamagedDocument where it is none."""
+        found = cls(fields.address("address"), fields.number("port", least=1, most=65535))
+        fields.end()
+        return found
+
+
+@dataclass(frozen=True)
 class Instance:
     """A lease on this server. Times in seconds; deadline, slurm_end and started since the epoch.
 
@@ -49,7 +66,8 @@ class Instance:
     deadline: None without an end; slurm_end: Slurm's record of it, far away where it has none. first_s: how long a
     `run` lease waits for its client to come at all. memory_bytes, tasks: limits of its unit. job_memory_mib, job_cpus:
     what its job has on this server, 0 where it is not known. idle_s: how long its GPUs may be unused, None without
-    limit. notes: what its owner ought to know.
+    limit. notes: what its owner ought to know. peers: all servers of the lease in their order, where they know each
+    other.
     """
 
     job: str
@@ -82,6 +100,7 @@ class Instance:
     started: float
     where: Literal["client", "server"]
     notes: tuple[str, ...] = ()
+    peers: tuple[Peer, ...] = ()
 
     @property
     def native(self) -> bool:
@@ -92,6 +111,15 @@ class Instance:
     def ports(self) -> tuple[int, int]:
         """Of its engine and of its agent."""
         return self.port, self.agent_port
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Addresses of the lease's other servers, which may speak to its engine and to nothing else of it."""
+        return tuple(peer.address for peer in self.peers if peer.address != self.address)
+
+    def peers_text(self) -> str:
+        """As its engine reads them: a line for each."""
+        return "".join(f"{peer.address} {peer.port}\n" for peer in self.peers)
 
     @property
     def indices(self) -> set[int]:
@@ -111,6 +139,8 @@ class Instance:
             devices=self.devices,
             mps_pipe=self.mps_pipe,
             transport=self.transport,
+            peers_file=port_file.with_name(PEERS) if self.peers else None,
+            peer_token_file=token_file.with_name(PEER_TOKEN) if self.peers else None,
         )
 
     @classmethod
@@ -178,6 +208,8 @@ def _read(fields: Fields) -> Instance:
         started=fields.seconds("started"),
         where="server" if fields.text("where", "client|server") == "server" else "client",
         notes=fields.texts("notes", PLAIN),
+        # a lease that began before an upgrade goes on without
+        peers=tuple(map(Peer.read, fields.each("peers"))) if fields.has("peers") else (),
     )
     fields.end()
     if not found.clients:

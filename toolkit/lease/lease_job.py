@@ -12,7 +12,8 @@ class LeaseJob:
     """comment: the request, as its owner wrote it. held: what it has of this server. until: when its time is over, None
     without an end; slurm_end: Slurm's record of that, far away where there is none. memory_mib: host memory that it
     asked for, None without a job. cpus: its processors on this server, 0 where they are not known. account: its owner's
-    class of users. problem: why it cannot be told what it holds.
+    class of users. problem: why it cannot be told what it holds. nodes: all that it is on; submitted: when it was, None
+    where Slurm does not say.
     """
 
     job: str
@@ -26,6 +27,8 @@ class LeaseJob:
     cpus: int = 0
     account: str = ""
     problem: str = ""
+    nodes: tuple[str, ...] = ()
+    submitted: float | None = None
 
     @classmethod
     def of(cls, job: SlurmJob, node: str) -> LeaseJob:
@@ -45,4 +48,6 @@ class LeaseJob:
             cpus=-(-(job.cpus or 0) * len(held) // max(len(job.held), 1)),
             account=job.account,
             problem=job.problem or (mps if any(part.of for part in job.held) else ""),
+            nodes=job.nodes,
+            submitted=job.submitted,
         )

@@ -21,11 +21,14 @@ from validation.base.counting import number_of
 GONE_S = 5.0
 
 
-def _pick(host: Host, address: str, candidates: Collection[int]) -> list[int]:
-    """Two of them that are free, at random, so that an old endpoint does not lead to a new lease."""
+def _pick(host: Host, address: str, candidates: Collection[int], wanted: int | None = None) -> list[int]:
+    """Two of them that are free, at random, so that an old endpoint does not lead to a new lease; `wanted` first."""
     for lenient in (False, True):
         left = list(candidates)
         found: list[int] = []
+        if wanted in left and host.sockets.free(address, wanted, lenient):
+            left.remove(wanted)
+            found.append(wanted)
         while left and len(found) < 2:
             port = left.pop(secrets.randbelow(len(left)))
             if host.sockets.free(address, port, lenient):
@@ -47,18 +50,25 @@ def _wait_free(host: Host, address: str, ports: Collection[int]) -> None:
         host.clock.sleep(0.05)
 
 
-def free_ports(host: Host, conf: ServerConf, others: Mapping[str, Instance]) -> tuple[int, int, list[str]]:
-    """Two ports that nobody has, and whose processes were ended for them, in words. LeaseError where there are none."""
+def free_ports(
+    host: Host, conf: ServerConf, others: Mapping[str, Instance], wanted: int | None = None
+) -> tuple[int, int, list[str]]:
+    """Two ports that nobody has, and whose processes were ended for them, in words. LeaseError where there are none.
+    wanted: the first one, unless another lease has it; a user's process there is ended."""
     first, last = conf.ports
     taken = {port for instance in others.values() for port in instance.ports}
     candidates = [port for port in range(first, last + 1) if port not in taken]
     told: list[str] = []
-    found = _pick(host, conf.address, candidates)
+    if wanted in candidates:
+        told += taken_back(host, [wanted])
+        if told:
+            _wait_free(host, conf.address, [wanted])
+    found = _pick(host, conf.address, candidates, wanted)
     for one in [] if found or len(candidates) < 2 else _squatters(host, first, last):
         told.append(f"{one.process.told()} has {len(one.ports)} of the leases' ports, and is ended")
         one.process.kill()
         _wait_free(host, conf.address, [port for port in one.ports if port in set(candidates)])
-        found = _pick(host, conf.address, candidates)
+        found = _pick(host, conf.address, candidates, wanted)
         if found:
             break
     if not found:

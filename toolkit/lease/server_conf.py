@@ -25,6 +25,7 @@ class ServerConf:
     idle_minutes: how long GPUs of a lease may be unused, by `classes.NAME` of GPUs and `users.NAME`; gpu_class: the
     class of this server's GPUs, "" where their names say it.
     native_jobs: classes of users whose native jobs have GPUs and shards; None: everybody's have whole GPUs.
+    servers: where leases listen on each server of the pool, by node; those that are not there meet no other.
     """
 
     node: str
@@ -44,6 +45,7 @@ class ServerConf:
     native_jobs: tuple[str, ...] | None = None
     idle_minutes: Mapping[str, float] = field(default_factory=dict)
     gpu_class: str = ""
+    servers: Mapping[str, str] = field(default_factory=dict)
 
     def idle_limit_s(self, uid: int, account: str, gpus: Iterable[str]) -> float | None:
         """How long these GPUs (their names) may be unused in a lease of this class of users: the shortest time that it
@@ -123,6 +125,14 @@ def _idle_minutes(data: dict[str, Any]) -> dict[str, float]:
     return {name: _number(told, name, 0.0) for name in value}
 
 
+def _addresses(data: dict[str, Any], key: str) -> dict[str, str]:
+    value = data.pop(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{key} is {ascii(value)[:40]}")
+    told = dict(value)
+    return {name: _text(told, name, "", HOST) for name in value}
+
+
 def _flag(data: dict[str, Any], key: str, otherwise: bool) -> bool:
     value = data.pop(key, otherwise)
     if not isinstance(value, bool):
@@ -163,6 +173,7 @@ def parse_server_conf(text: str, what: str) -> ServerConf:
             native_jobs=_native_jobs(data.pop("native_jobs", "whole")),
             idle_minutes=_idle_minutes(data),
             gpu_class=_text(data, "gpu_class", plain.gpu_class),
+            servers=_addresses(data, "servers"),
         )
         if data:
             raise ValueError(f"{ascii(next(iter(data)))[:40]} is unknown")

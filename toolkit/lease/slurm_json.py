@@ -151,6 +151,7 @@ def _job(job: object) -> SlurmJob:
         held=held,
         comment=_text(job, "comment"),
         admin_comment=_text(job, "admin_comment"),
+        submitted=_number(job, "submit_time") or None,
         array=_number(job, "array_job_id") or None,
         task=_number(job, "array_task_id") or 0,
         nodes=nodes,

@@ -134,6 +134,8 @@ class SlurmJob:
     held: tuple[Held, ...] = ()
     comment: str = ""
     admin_comment: str = ""
+    #: When it was submitted, None where Slurm does not say.
+    submitted: float | None = None
     #: The lease that it is a part of, and which part; pending parts are one job.
     array: int | None = None
     task: int = 0

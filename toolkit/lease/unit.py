@@ -12,7 +12,7 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError, quota
 from toolkit.lease.engines import load
-from toolkit.lease.instance_record import INSTANCE, TOKEN, Instance
+from toolkit.lease.instance_record import INSTANCE, PEER_TOKEN, TOKEN, Instance
 from toolkit.lease.processes import groups_of, lease_of, numbers, read
 
 PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
@@ -147,7 +147,8 @@ def properties(instance: Instance, folder: Path) -> list[str]:
         "RuntimeDirectoryMode=0700",
         f"LoadCredential=token:{folder / TOKEN}",
         f"LoadCredential=instance:{folder / INSTANCE}",
-        *(f"IPAddressAllow={client}" for client in instance.clients),
+        *([f"LoadCredential={PEER_TOKEN}:{folder / PEER_TOKEN}"] if instance.peers else []),
+        *(f"IPAddressAllow={address}" for address in (*instance.clients, *instance.others)),
         *(f"DeviceAllow={path} rw" for path in device_files(instance)),
         *([f"LimitMEMLOCK={MEMLOCK}"] if instance.transport == "verbs" else []),
         *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if emulated else []),

@@ -3,6 +3,7 @@
 An adapter is a module with the functions of `Engine`; nothing else of the toolkit knows an engine's names or options.
 An engine whose sessions compute on processors where devices are emulated, as one processor for each device, has
 HOLDS_PROCESSORS = True: the unit of a lease is held to its share.
+An engine whose servers of one lease carry data between them has KNOWS_PEERS = True: they are told where the others are.
 An engine whose server is closed by something beside it also has `refuse_open(server)` (see there).
 Where an engine's servers give out GPUs by themselves, a lease is not Slurm's: its adapter also has
 `run_elsewhere(program, gpus)`, the command line that runs the program by the engine's own client.
@@ -120,6 +121,9 @@ class EngineStart:
     mps_pipe: Path | None = None
     #: What carries its clients' bytes, one of the adapter's `TRANSPORTS`; nothing else does.
     transport: str = "tcp"
+    #: The lease's servers with this one, where they know each other, and their secret; else None.
+    peers_file: Path | None = None
+    peer_token_file: Path | None = None
 
 
 @dataclass(frozen=True)

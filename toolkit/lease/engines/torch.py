@@ -45,6 +45,8 @@ MIB = 1 << 20
 THREADS = ("--threads", "1")
 #: And of a part its share of one, by the quota of its unit (toolkit/lease/quota.py).
 HOLDS_PROCESSORS = True
+#: Collectives, and copies between devices, go from server to server.
+KNOWS_PEERS = True
 #: Beside `current`, written by role remoting_server: which Python has the server's PyTorch.
 SERVER_FILE = "server.json"
 #: The role's own environment, where that file is not there.
@@ -101,6 +103,8 @@ def command(start: EngineStart) -> EngineCommand:
         *(("--device", "cpu", "--devices", str(len(start.devices)), *THREADS) if emulated else ("--device", "cuda")),
         *(["--memory-limit", str(min(limits) * MIB), "--context-bytes", str(context)] if limits else []),
     ]
+    if start.peers_file and start.peer_token_file:
+        argv += ["--peers", str(start.peers_file), "--peer-token-file", str(start.peer_token_file)]
     visible = ",".join(d.uuid for d in start.devices)
     return EngineCommand(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +17,9 @@ from elastic_ai_torch.collective import Collective
 def meet(
     client: Client, store: Any, rank: int, size: int, timeout: timedelta, first: Collective
 ) -> CollectivesThere | None:
-    """The ranks' sessions as a group; None where one of the lease's servers does not know the others. By the store of
-    torch's launcher they tell each other nothing but numbers that their servers gave them."""
+    """The ranks' sessions as a group; None where one of the lease's servers does not know the others, or does not
+    reach them: then all ranks go by this machine. By the store of torch's launcher they tell each other nothing but
+    numbers that their servers gave them, and why they could not meet."""
     tensors = [*first.outputs, *first.inputs]
     device = tensors[0].device.index if tensors else torch.cuda.current_device()
     own = client.library.member(device)
@@ -31,7 +33,20 @@ def meet(
         "name": told[0][1],
         "timeout_s": timeout.total_seconds(),
     }
-    return CollectivesThere(client, device, client.library.join(device, json.dumps(request)))
+    group, why = 0, ""
+    try:
+        group = client.library.join(device, json.dumps(request))
+    except RuntimeError as fault:
+        why = str(fault).splitlines()[0]
+    store.set(f"elastic-ai-joined-{rank}", why)
+    failed = [words for other in range(size) if (words := store.get(f"elastic-ai-joined-{other}").decode())]
+    if not failed:
+        return CollectivesThere(client, device, group)
+    if not why:
+        client.library.leave(device, group)
+    if rank == 0:
+        warnings.warn(f"collectives go by this machine: {failed[0]}", RuntimeWarning, stacklevel=2)
+    return None
 
 
 class CollectivesThere:

@@ -15,7 +15,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from elastic_ai_torchserver.peers import Link, PeerFault, Peers, connect, introductions
+from elastic_ai_torchserver.peers import Link, PeerFault, Peers, connect, introductions, watch_all
 
 JOIN_S, MOST_TIMEOUT_S, MOST_MEMBERS, PROOF_BYTES = 60.0, 3600.0, 128, 32
 FUNCTION = ctypes.CFUNCTYPE(
@@ -101,6 +101,7 @@ class Groups:
             options._threads, options._timeout = 2, timedelta(seconds=JOIN_S)
             backend = c10d.ProcessGroupGloo(store, rank, size, options)
             prove(backend, store, rank, size)
+            watch_all({address for address, _ in self._peers.read()})
             backend._set_default_timeout(timedelta(seconds=timeout_s))
         whole = c10d.ProcessGroup(store, rank, size)
         kind = c10d.ProcessGroup.BackendType.NCCL if on_gpu else c10d.ProcessGroup.BackendType.GLOO
@@ -195,7 +196,7 @@ def linked_store(link: Link) -> Any:
     """The store of the group's first member."""
     import torch.distributed as dist
 
-    class LinkedStore(dist.Store):
+    class LinkedStore(dist.Store):  # type: ignore[misc]  # torch is not there to be checked
         """Asks for each thing by a line."""
 
         def __init__(self) -> None:

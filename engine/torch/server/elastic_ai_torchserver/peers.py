@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,16 +50,41 @@ class Peers:
             raise PeerFault("the servers of this lease do not know each other") from None
 
 
+def watch(connection: socket.socket) -> None:
+    """It ends when nothing is heard of the other side for half a minute, whether something is under way or not."""
+    alive = (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+    )
+    for level, option, value in alive:
+        connection.setsockopt(level, option, value)
+
+
+def watch_all(addresses: Collection[str]) -> None:
+    """All connections of this process with these addresses: gloo watches none of its own."""
+    for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
+        with suppress(OSError):  # it is no socket, no connection, or gone meanwhile
+            copy = os.dup(number)
+            try:
+                connection = socket.socket(fileno=copy)
+            except OSError:
+                os.close(copy)
+                raise
+            with connection:
+                if connection.family == socket.AF_INET and connection.getpeername()[0] in addresses:
+                    watch(connection)
+
+
 class Link:
     """A connection between two sessions: lines of JSON, each with its answer."""
 
     def __init__(self, connection: socket.socket) -> None:
         """Nothing was said yet."""
         connection.settimeout(None)
-        for option, value in ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
-            with suppress(OSError):
-                connection.setsockopt(socket.IPPROTO_TCP, option, value)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        watch(connection)
         self.connection, self._file = connection, connection.makefile("rb")
         self._lock = threading.Lock()
 
