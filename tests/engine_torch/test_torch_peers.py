@@ -115,7 +115,8 @@ def test_who_has_not_the_servers_secret_is_turned_away(lease: list[Server], toke
 
 def watched(pid: int) -> list[bool]:
     """Of each connection of a process, whether the kernel looks after it (its row has a keep-alive timer: 2)."""
-    inodes = {os.readlink(one)[8:-1] for one in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in os.readlink(one)}
+    links = [str(one.readlink()) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:")}
     rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return [row[5].startswith("02:") for row in rows if row[9] in inodes and row[3] == "01"]
 
