@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from tests.engine_torch.test_torch_several import DIES, SERVER_LEAVES
 from tests.support import torch_ranks
+from tests.support import torch_wire as wire
 from tests.support.torch_engine import (
     PROGRAMS,
     TOKEN,
@@ -107,7 +107,7 @@ def test_a_client_names_no_place_and_joins_no_group_of_others(lease: list[Server
 
 @pytest.mark.parametrize("token", [TOKEN, "x" * 20])
 def test_who_has_not_the_servers_secret_is_turned_away(lease: list[Server], token: str) -> None:
-    hello = struct.pack("<8sII64s64s256s", b"EAIPEER\n", 4, 1, b"", b"1-00", token.encode())
+    hello = wire.hello(token, magic=b"EAIPEER\n")
     with socket.create_connection(("127.0.0.1", lease[0].port), 10) as one:
         one.sendall(hello)
         assert b"does not know this token" in one.recv(4096)
