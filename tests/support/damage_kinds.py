@@ -20,6 +20,7 @@ from tests.support.raw_case import measured, reported
 from tests.support.rdma_case import port_facts
 from tests.support.remote_move_documents import move_document
 from tests.support.remote_neighbours_documents import BESIDE
+from tests.support.remote_pooled_documents import pooled_document
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_unchanged_documents import unchanged_document
@@ -141,6 +142,8 @@ def _document(m: Measurement) -> Any:
         return unchanged_document(p)
     if m.kind == "remoting-move":
         return move_document(p)
+    if m.kind == "remoting-pooled":
+        return pooled_document(p)
     if m.kind == "utilisation":
         return tool_doc(m.kind, facts={
             "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],

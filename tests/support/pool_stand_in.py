@@ -65,12 +65,15 @@ def request(words: dict[str, str], wait: bool = True) -> int:
     shards = int(part * SHARDS)
     if os.environ.get("SBATCH_ACCOUNT") == URGENT:
         take_back(count, shards, words["-l"])
+    submitted = round(time.time())
+    asked = words["-l"].split(",") if "STAND_IN_NODES" in os.environ else ["gpu1"]
+    if "STAND_IN_QUEUES" in os.environ:
+        in_line(count, shards, asked)
     with leases() as found:
         number = len(found) + 1
-        asked = words["-l"].split(",") if "STAND_IN_NODES" in os.environ else ["gpu1"]
         room = [i for i, left in enumerate(free(found)) if left >= shards and node(i) in asked]
         lease: dict[str, Any] = {"lease": number, "state": "pending", "shards": shards, "gpus": room[:count]}
-        lease["started"] = round(time.time())
+        lease |= {"submitted": submitted, "started": round(time.time())}
         found[str(number)] = lease
         if len(room) < count:
             if wait:
@@ -86,6 +89,19 @@ def request(words: dict[str, str], wait: bool = True) -> int:
             lease["pids"].append(pid)
             lease["ports"].append(port)
     return number
+
+
+def in_line(count: int, shards: int, asked: list[str]) -> None:
+    """Waits until there is room for so many shards on each of so many GPUs, before others who wait."""
+    with (FOLDER / "line").open("w") as line:
+        fcntl.flock(line, fcntl.LOCK_EX)
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            with leases() as found:
+                left = free(found)
+            if sum(room >= shards and node(i) in asked for i, room in enumerate(left)) >= count:
+                return
+            time.sleep(0.05)
 
 
 def take_back(count: int, shards: int, server: str) -> None:
@@ -177,6 +193,7 @@ def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
     """Environment of a lease's programs."""
     parts = [
         {"uuid": gpus()[i]["uuid"], "emulated": True, "memory_bytes": lease["limit"], "context_bytes": 0}
+        | {"server": node(i), "server_index": i}
         for i in lease["gpus"]
     ]
     return {
@@ -184,6 +201,7 @@ def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
         "ELASTIC_AI_SERVERS": ",".join(addresses(lease)),
         "ELASTIC_AI_TOKEN_FILE": str(token),
         "ELASTIC_AI_GPUS": json.dumps(parts),
+        "ELASTIC_AI_LEASE": str(lease["lease"]),
     }
 
 

@@ -14,6 +14,7 @@ from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.remote_move_documents import MOVE, move_document
 from tests.support.remote_neighbours_documents import NEIGHBOURS, NOREBOOT, neighbours_document, noreboot_document
+from tests.support.remote_pooled_documents import POOLED, pooled_document
 from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import INFER, TRAIN, infer_document, train_document
 from tests.support.remote_unchanged_documents import UNCHANGED, unchanged_document
@@ -61,6 +62,7 @@ def recordings() -> dict[str, Recording]:
     found["trained on parts"] = shares_document(), SHARES
     found["unchanged"] = unchanged_document(), UNCHANGED
     found["a GPU changes hands"] = move_document(), MOVE
+    found["siloed and pooled"] = pooled_document(), POOLED
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip

@@ -228,6 +228,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.remote_move_documents import move_result  # the same
 
         return move_result(measurement)
+    if measurement.kind == "remoting-pooled":
+        from tests.support.remote_pooled_documents import pooled_result  # the same
+
+        return pooled_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

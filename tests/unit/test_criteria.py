@@ -69,7 +69,7 @@ PROBED = {
 PROBED |= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "pf.lossless", "pf.rdmaport", "pf.memlock", "pf.ibfabric"}
 PROBED |= {"rm.isolate", "rm.memory", "rm.matrix", "rm.copy", "rm.roundtrip", "op.util", "op.leased"}
 PROBED |= {"rm.same", "rm.ratio", "rm.batch", "rm.fraction", "rm.scale", "rm.infer", "rm.model"}
-PROBED |= {"rm.layout", "rm.noise", "rm.fault", "rm.noreboot", "rm.unchanged", "rm.move"}
+PROBED |= {"rm.layout", "rm.noise", "rm.fault", "rm.noreboot", "rm.unchanged", "rm.move", "rm.pooled"}
 
 
 def test_every_id_of_the_reference_architecture_is_there_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ RUN = (COMMAND, "run", "--no-kernels")  # what the probes start copies, and comp
 LEASE_TIME = "15m"  # a probe that is killed with power leaves a lease behind for so long at most
 FREE_S = 20.0  # for what a lease before has given back
 WAIT_S = 120.0  # for free GPUs, and for one request
+ASK_S = 60.0  # one question to Slurm
 
 
 class Unmet(Exception):
@@ -39,6 +41,14 @@ def ask(*words: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
     except ValueError:
         raise Unmet(f"{COMMAND} {words[0]}: printed no JSON document") from None
     return found
+
+
+def slurm_said(*command: str) -> str:
+    """What a command of Slurm's printed, its times as seconds since 1970; Unmet where it fails."""
+    ran = run_tool(command, ASK_S, {**os.environ, "SLURM_TIME_FORMAT": "%s"})
+    if ran.returncode:
+        raise Unmet(f"{command[0]}: {said(ran)}")
+    return ran.stdout
 
 
 def gpus_of(servers: Sequence[str]) -> list[dict[str, Any]]:

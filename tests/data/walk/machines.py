@@ -26,6 +26,7 @@ from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
 from tests.support.remote_move_documents import move_document
 from tests.support.remote_neighbours_documents import BESIDE
+from tests.support.remote_pooled_documents import pooled_document
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_unchanged_documents import unchanged_document
@@ -382,6 +383,9 @@ class Player:
             return "toolkit", made["stdout"], {**made["facts"], **who}
         if kind == "remoting-move":
             made = move_document(asked, emulated=False)
+            return "toolkit", made["stdout"], {**made["facts"], **who}
+        if kind == "remoting-pooled":
+            made = pooled_document(asked, emulated=False)
             return "toolkit", made["stdout"], {**made["facts"], **who}
         kept = KINDS / f"{kind}.json"  # of a measurement that depends on no machine's form: as it was recorded
         recorded = json.loads(kept.read_text()) if kept.exists() else {"params": None}

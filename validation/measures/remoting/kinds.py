@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.measures.pool import use, utilisation
-from validation.measures.remoting import infer, move, neighbours, shares, train, unchanged, worlds
+from validation.measures.remoting import infer, move, neighbours, pooled, shares, train, unchanged, worlds
 from validation.measures.remoting import parse as remoting_parse
 from validation.measures.remoting.train import MadeLink
 from validation.model import Job, Measurement, Topology
@@ -161,6 +161,18 @@ KINDS = (
         more="explanation/measuring/remoting.md",
         job=_copies,
         parse=move.parse,
+        repeat_by="probe",
+        once=True,
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-pooled",
+        title="Two departments' jobs, siloed and pooled",
+        measures="Runs the same jobs on the GPUs of each department's own server, and on all GPUs of the pool.",
+        tool="`toolkit run` by two departments, and Slurm's record of their leases",
+        more="explanation/measuring/remoting.md",
+        job=_copies,
+        parse=pooled.parse,
         repeat_by="probe",
         once=True,
         by_daemon=True,

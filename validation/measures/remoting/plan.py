@@ -5,7 +5,7 @@ the users' own commands.
 
 from __future__ import annotations
 
-from validation.measures.remoting import plan_here, plan_torch
+from validation.measures.remoting import plan_here, plan_pooled, plan_torch
 from validation.measures.remoting.remoting_scale_probe import prefixes
 from validation.model import Measurement, Node, Param
 from validation.plan.request import Part, Request, Suite
@@ -95,6 +95,7 @@ def plan(request: Request) -> Part:
         part.rounds.append([_unchanged(request, client, server)])
     part.rounds.append([_move(request, clients[0], servers)])
     part.rounds += [[m] for m in plan_torch.move(request, clients[0], servers, SAFE_S)]
+    plan_pooled.add(request, part, clients[0], servers)
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 

@@ -40,7 +40,6 @@ WITHOUT_END = str(1 << 20)  # steps, the most that the program takes
 KEEP_EVERY = "100"  # steps; what is lost at most where nobody is told
 KEPT = 3  # exit status of a training that was asked to end and kept its work
 TRAINS_S = 3.0  # before anybody asks, so that there is something to lose
-ASK_S = 60.0  # one question to Slurm
 LOOK_S = 0.2
 
 
@@ -129,21 +128,14 @@ def local(name: str) -> bool:
         return False
 
 
-def _said(*command: str) -> str:
-    ran = run_tool(command, ASK_S, {**os.environ, "SLURM_TIME_FORMAT": "%s"})
-    if ran.returncode:
-        raise remoting.Unmet(f"{command[0]}: {remoting.said(ran)}")
-    return ran.stdout
-
-
 def policy(safe_s: float) -> Way:
     """What the pool's Slurm says of its classes of users."""
-    config = _said("scontrol", "show", "config")
+    config = remoting.slurm_said("scontrol", "show", "config")
     if not re.search(r"^PreemptType\s*= preempt/qos\s*$", config, re.MULTILINE):
         return way(config, (), {}, safe_s)  # such a pool need not have an accounting
-    rows = _said("sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,GraceTime").splitlines()
+    rows = remoting.slurm_said("sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,GraceTime").splitlines()
     members: dict[str, list[str]] = {}
-    for row in _said("sacctmgr", "-nP", "show", "assoc", "format=Account,User").splitlines():
+    for row in remoting.slurm_said("sacctmgr", "-nP", "show", "assoc", "format=Account,User").splitlines():
         users, _, name = row.partition("|")
         if name and local(name) and name not in members.setdefault(users, []):
             members[users].append(name)
@@ -264,7 +256,7 @@ def kept_steps(work: Path) -> int:
 def record(lease: int) -> dict[str, int]:
     """Start and end of a lease by Slurm's accounting; Unmet where they are not there."""
     for _ in range(20):  # the accounting hears of an end some seconds later
-        words = _said("sacct", "-nPX", "-j", str(lease), "-o", "Start,End").split()
+        words = remoting.slurm_said("sacct", "-nPX", "-j", str(lease), "-o", "Start,End").split()
         times = words[-1].split("|") if words else []
         if len(times) == 2 and all(time_.isdigit() for time_ in times):
             return {"start_s": int(times[0]), "end_s": int(times[1])}
