@@ -24,12 +24,13 @@ HAD_S = 8  # each lease
 Change = Callable[[str, str, dict[str, Any]], object]
 
 
-def report(job: Job) -> dict[str, Any]:
+def report(job: Job, gpu: str) -> dict[str, Any]:
     """Its program's document, as far as it is read."""
     infer = job.program == INFER
     made: dict[str, Any] = {"tool": tool_of(job.load), "infer": infer, "gpus": 1, "batch": job.batch}
     made |= {"network": job.program} if job.load else {"inputs": job.inputs, "hidden": job.hidden}
     made |= {"steps": job.steps, "losses": [] if infer else [2.3 / (1 + at / 9) for at in range(job.steps)]}
+    made |= {"devices": [{"name": "V100", "uuid": gpu}], "servers": [{"host": gpu.rpartition(":")[0]}]}
     return made | {"weights_sha256": f"{job.batch:064x}", "answers_sha256": f"{job.batch:064x}" if infer else ""}
 
 
@@ -72,7 +73,7 @@ def pooled_document(
             job = next(one for one in asked if one.name == name)
             server, _, index = gpu.rpartition(":")
             lease += 1
-            made: dict[str, Any] = {"status": 0, "words": "", "lease": lease, "report": report(job)}
+            made: dict[str, Any] = {"status": 0, "words": "", "lease": lease, "report": report(job, gpu)}
             made["gpus"] = [{"uuid": gpu, "emulated": emulated, "server": server, "server_index": int(index)}]
             moments = {"submit_s": base + int(job.submit_s), "start_s": base + start, "end_s": base + end}
             made["record"] = {**moments, "node": server}

@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 
+from tests.support.figures_case import added, cells, measurement
 from tests.support.remote_pooled_documents import HAD_S, POOLED, pooled_document, pooled_result
-from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
+from tests.support.report_fixture import make_run
+from tests.support.site import CRITERIA, FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting.plan_pooled import jobs
 from validation.measures.remoting.pooled import GIVEN_ON_S, PooledFacts
 from validation.measures.remoting.remoting_pooled_probe import Job
 from validation.model import Judgement, Topology
+from validation.report.documents import RunDocuments, read_run
+from validation.report.drawn import figures_of
+from validation.report.summary import verdict_of as shown_verdict
+from validation.report.svg.drawing import Figure
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 Changed = Callable[[str, str, dict[str, Any]], object]
@@ -87,6 +93,8 @@ def test_hours_and_waits_follow_from_the_record_of_the_leases() -> None:
         (inside("siloed", "A1", "report", tool="other"), {}, "no document of elastic-ai-train"),
         (inside("siloed", "A1", "report", losses=[1.0] * 80), {}, "or all the same"),
         (inside("siloed", "A6", "report", infer=False), {}, "infer is False"),
+        (inside("siloed", "A1", "report", servers=[]), {}, "not reached through an engine"),
+        (inside("siloed", "A1", "report", devices=[{"uuid": "GPU-7"}]), {}, "had another GPU than its lease"),
         (of("siloed", "A1", report=None), {}, "no document of elastic-ai-train"),
         (of("siloed", "A1", gpus=[]), {}, "its lease has 0 GPUs"),
         (None, {"servers": ["gpu1", "gpu3"]}, "servers"),
@@ -147,7 +155,7 @@ def test_a_sound_run_passes_on_any_device_and_reports_hours_and_waits(topology: 
          "B1 pooled ended with 75: no lease"),
         (inside("pooled", "A6", "report", answers_sha256="f" * 64), {}, "A6 computed something else pooled"),
         (inside("siloed", "A2", "record", end_s=None), {}, "A2 siloed: Slurm has no end of its lease"),
-        (later("pooled", "A1", 2 * GIVEN_ON_S), {}, "A1 pooled was first in line and waited"),
+        (later("pooled", "A1", 10 * GIVEN_ON_S), {}, "A1 pooled was first in line and waited"),
         (None, {"free": False}, "not all GPUs were free again"),
     ],
 )  # fmt: skip
@@ -193,6 +201,48 @@ def test_a_pool_in_which_nothing_can_be_compared_is_not_measured_and_fails_nobod
     assert samples == []
     found = judged(unmade="several models")
     assert (found.verdict, found.reason) == ("not-applicable", "not measured: several models")
+
+
+def test_the_criterion_says_how_long_is_too_long() -> None:
+    (rule,) = (one for one in CRITERIA if one.id == "rm.pooled")
+    assert f"more than {GIVEN_ON_S} s beside a GPU" in rule.bound.words
+
+
+def drawn(bare: RunDocuments, **how: Any) -> tuple[Figure, ...]:
+    m = measurement("remoting-pooled", "client1", ("client1", "gpu1", "gpu2"), params=POOLED)
+    documents = added(bare, [(m, pooled_result(m, **how))])
+    return tuple(f for f in figures_of("remoting", documents, shown_verdict(bare)) if f.id.startswith("pooled"))
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> RunDocuments:
+    """A lab's run without remoting."""
+    return read_run(make_run(tmp_path_factory.mktemp("bare") / "run"))
+
+
+def test_the_report_shows_both_arrangements_side_by_side(bare: RunDocuments) -> None:
+    chart, each = drawn(bare)
+    assert "the hours are of processors that all of them share" in chart.caption
+    text = str(chart.svg)
+    assert all(text.count(f">{job.name}</text>") == 2 for job in jobs(virtual=True, torch=False))
+    assert [text.count(gpu + "</text>") for gpu in ("gpu1:0", "gpu1:1", "gpu2:0", "gpu2:1")] == [2, 2, 2, 2]
+    assert "A (gpu1) | siloed | 6 | 40.0 s | 24.0 s | 8.0 s | 16.0 s | 24.0 s" in cells(chart)
+    assert "A (gpu1) | pooled | 6 | 40.0 s | 0.0 s | 0.0 s | 8.0 s | 16.0 s" in cells(chart)
+    assert "A5 | small network, training | 1/2 | gpu1:0 | 16.0 s | 8.0 s |" in cells(each)
+    assert cells(each).count("yes") == 10
+
+
+def test_the_report_says_what_failed_and_draws_nothing_that_is_not_recorded(bare: RunDocuments) -> None:
+    gone = of("pooled", "B1", status=75, words="no lease", gpus=[], report=None, lease=None, record=None)
+    chart, each = drawn(bare, change=gone)
+    assert "any GPU of both servers" not in str(chart.svg)
+    assert "each department on its own server" in str(chart.svg)
+    assert "(failed, 75)" in cells(each)
+
+
+def test_the_report_says_why_nothing_is_shown(bare: RunDocuments) -> None:
+    (frame,) = drawn(bare, unmade="several models")
+    assert frame.empty == "Not measured: several models."
 
 
 def test_a_count_that_nothing_bears_out_is_no_pass() -> None:

@@ -43,7 +43,7 @@ def ask(*words: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
     return found
 
 
-def slurm_said(*command: str) -> str:
+def slurm_output(*command: str) -> str:
     """What a command of Slurm's printed, its times as seconds since 1970; Unmet where it fails."""
     ran = run_tool(command, ASK_S, {**os.environ, "SLURM_TIME_FORMAT": "%s"})
     if ran.returncode:

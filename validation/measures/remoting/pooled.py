@@ -31,8 +31,9 @@ Arrangement = Literal["siloed", "pooled"]
 _BOTH: tuple[Arrangement, ...] = ("siloed", "pooled")
 Part = Annotated[str, Field(pattern=r"^[1-9][0-9]*(/[1-9][0-9]*)?$")]
 #: How long the first in line may wait beside a GPU that is free for it: Slurm's record has whole seconds, a lease's
-#: end is recorded before its server has given the GPU back, and what could not start at once is looked at every 5 s.
-GIVEN_ON_S = 30
+#: end is recorded before its server has given the GPU back, and what could not start at once is looked at every 5 s. On
+#: a lab's machine at load 23 it was 4 s at most.
+GIVEN_ON_S = 20
 
 
 class JobRun(Model):
@@ -287,14 +288,18 @@ def _run(arrangement: str, job: Job, one: Mapping[str, Any], first: int, raw: Ma
         "words": short(one["words"]),
         "gpu": gpu,
         **{key: None if moment is None else moment - first for key, moment in moments.items()},
-        "result": _result(one["report"], job, what) if one["status"] == 0 else "",
+        "result": _result(one["report"], job, gpus, what) if one["status"] == 0 else "",
     }
 
 
-def _result(report: Mapping[str, Any], job: Job, what: str) -> str:
+def _result(report: Mapping[str, Any], job: Job, gpus: list[Mapping[str, Any]], what: str) -> str:
     """The digest of losses and weights, or of answers; ParseError where the report is not of that job."""
     if not isinstance(report, Mapping) or report["tool"] != tool_of(job.load):
         raise ParseError(f"{what}: no document of {tool_of(job.load)}")
+    if not report["servers"]:
+        raise ParseError(f"{what}: its GPU was not reached through an engine")
+    if [one["uuid"] for one in report["devices"]] != [one["uuid"] for one in gpus]:
+        raise ParseError(f"{what}: its program had another GPU than its lease")
     infer = job.program == INFER
     wanted: dict[str, Any] = {"infer": infer, "gpus": 1, "steps": job.steps, "batch": job.batch}
     wanted |= {"network": job.program} if job.load else {"inputs": job.inputs, "hidden": job.hidden}

@@ -23,8 +23,8 @@ HEAD = (
     "Department",
     "Arrangement",
     "Jobs",
-    "GPU-hours leased",
-    "GPU-hours idle while a job of it waited",
+    "GPU time leased",
+    "GPU time idle while a job of it waited",
     "Wait, median",
     "Wait, longest",
     "First request to last end",
@@ -55,9 +55,7 @@ def _chart(facts: PooledFacts) -> Figure:
             if share is None:
                 rows.append((label, arrangement, *[NONE] * 6))
                 continue
-            hours = (number(share.leased_gpu_s / 3600, 3), number(share.idle_gpu_s / 3600, 3))
-            times = map(duration, (share.wait_median_s, share.wait_most_s, share.makespan_s))
-            rows.append((label, arrangement, str(share.jobs), *hours, *times))
+            rows.append((label, arrangement, str(share.jobs), *map(duration, share[1:])))
     table = DataTable("Hours and waits, by Slurm's record of each lease.", HEAD, tuple(rows))
     who = f"elastic-ai-train by the engine {facts.engine} {facts.engine_release}"
     who += f", networks of the documents by PyTorch and the engine torch {facts.torch_release}" * bool(

@@ -130,12 +130,12 @@ def local(name: str) -> bool:
 
 def policy(safe_s: float) -> Way:
     """What the pool's Slurm says of its classes of users."""
-    config = remoting.slurm_said("scontrol", "show", "config")
+    config = remoting.slurm_output("scontrol", "show", "config")
     if not re.search(r"^PreemptType\s*= preempt/qos\s*$", config, re.MULTILINE):
         return way(config, (), {}, safe_s)  # such a pool need not have an accounting
-    rows = remoting.slurm_said("sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,GraceTime").splitlines()
+    rows = remoting.slurm_output("sacctmgr", "-nP", "show", "qos", "format=Name,Preempt,GraceTime").splitlines()
     members: dict[str, list[str]] = {}
-    for row in remoting.slurm_said("sacctmgr", "-nP", "show", "assoc", "format=Account,User").splitlines():
+    for row in remoting.slurm_output("sacctmgr", "-nP", "show", "assoc", "format=Account,User").splitlines():
         users, _, name = row.partition("|")
         if name and local(name) and name not in members.setdefault(users, []):
             members[users].append(name)
@@ -256,7 +256,7 @@ def kept_steps(work: Path) -> int:
 def record(lease: int) -> dict[str, int]:
     """Start and end of a lease by Slurm's accounting; Unmet where they are not there."""
     for _ in range(20):  # the accounting hears of an end some seconds later
-        words = remoting.slurm_said("sacct", "-nPX", "-j", str(lease), "-o", "Start,End").split()
+        words = remoting.slurm_output("sacct", "-nPX", "-j", str(lease), "-o", "Start,End").split()
         times = words[-1].split("|") if words else []
         if len(times) == 2 and all(time_.isdigit() for time_ in times):
             return {"start_s": int(times[0]), "end_s": int(times[1])}

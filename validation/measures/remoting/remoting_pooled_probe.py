@@ -68,13 +68,13 @@ class Job(NamedTuple):
     every: int = 1  # after how many steps the loss is read
 
     @classmethod
-    def read(cls, words: str) -> Job:
+    def read(cls, fields: str) -> Job:
         """`name=A1 department=A submit_s=0 part=1/2 program=train batch=8 ...`; ValueError where they are none."""
-        told = dict(word.split("=", 1) for word in words.split())
+        told = dict(word.split("=", 1) for word in fields.split())
         whole = {"batch", "steps", "pace_ms", "inputs", "hidden", "side_px", "thin", "every"}
         values: dict[str, Any] = {key: int(value) if key in whole else value for key, value in told.items()}
         if set(values) - set(cls._fields) or set(cls._fields[:8]) - set(values):
-            raise ValueError(f"not the fields of a job: {words}")
+            raise ValueError(f"not the fields of a job: {fields}")
         return cls(**{**values, "submit_s": float(values["submit_s"])})
 
     @property
@@ -101,8 +101,9 @@ class Job(NamedTuple):
         if not self.load:
             program += ["--json", "--inputs", str(self.inputs), "--hidden", str(self.hidden)]
         program += ["--infer"] if self.program == INFER else []
-        words = [*lease, *remoting_program.wish(self.load), "--", "sh", "-c", TELLS, "sh", *program]
-        return [remoting.COMMAND, "run", *words]
+        # behind a shell, of which nobody knows what its program needs
+        needs = remoting_program.wish(self.load) or ["--driver-api"]
+        return [remoting.COMMAND, "run", *lease, "--where", "client", *needs, "--", "sh", "-c", TELLS, "sh", *program]
 
 
 class Unmade(Exception):
@@ -158,11 +159,11 @@ def outcome(one: Running) -> dict[str, Any]:
     out, status = one.out.read(), one.process.returncode
     made: dict[str, Any] = {"status": status, "words": "", "lease": None, "gpus": [], "report": None}
     for line in out.splitlines():
-        told = json.loads(line) if line.startswith("{") else {}
-        if set(told) == {"lease", "gpus"}:
-            made |= {"lease": int(told["lease"]), "gpus": told["gpus"]}
-        elif "ready" not in told and told:
-            made["report"] = told
+        printed = json.loads(line) if line.startswith("{") else {}
+        if set(printed) == {"lease", "gpus"}:
+            made |= {"lease": int(printed["lease"]), "gpus": printed["gpus"]}
+        elif printed:
+            made["report"] = printed
     if status:
         made["words"] = remoting.said(Ran([], status, "", one.err.read()))
     return made
@@ -172,7 +173,7 @@ def records(leases: Sequence[int]) -> dict[int, dict[str, Any]]:
     """What Slurm's accounting has of them, when it has an end of each or nothing more is awaited."""
     until = time.monotonic() + RECORD_S
     while True:
-        rows = remoting.slurm_said(
+        rows = remoting.slurm_output(
             "sacct", "-nPX", "-j", ",".join(map(str, leases)), "-o", "JobIDRaw,Submit,Start,End,NodeList"
         ).splitlines()
         found: dict[int, dict[str, Any]] = {}
