@@ -65,7 +65,6 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "reason: reason == 'None'",
         "_waiting_for: _REASONS.get(reason, reason)",
         "native_end: 'timed out' not in last",
-        "record: _said('sacct', '-nPX', '-j', str(lease), '-o', 'Start,End').split()",
         "record: words[-1].split('|')",
     ),
     "the kernel and its drivers": (
