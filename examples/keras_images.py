@@ -24,7 +24,9 @@ def network() -> keras.Model:
         [
             layers.Input((SIDE, SIDE, 3), dtype="uint8"),
             layers.Rescaling(1 / 255),
-            layers.Conv2D(8, 3, activation="relu"),
+            layers.Conv2D(8, 3),
+            layers.BatchNormalization(),
+            layers.ReLU(),
             layers.MaxPooling2D(),
             layers.Flatten(),
             layers.Dropout(0.1),
@@ -36,7 +38,7 @@ def network() -> keras.Model:
 def main() -> None:
     """Trains, and prints each epoch's loss with all of its bits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=512)
+    parser.add_argument("--images", type=int, default=500)
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     keras.utils.set_random_seed(1)

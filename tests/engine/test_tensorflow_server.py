@@ -3,8 +3,10 @@ stand-in for TensorFlow whose server does what it is told (tests/support/tensorf
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -260,8 +262,9 @@ def test_a_server_that_ends_is_told_in_a_sentence(lease: Running, short: Path) -
 def test_a_part_has_one_program_at_a_time_and_holds_it_to_its_memory(engine_dir: Path, short: Path) -> None:
     with server(engine_dir, short / "s", limit_mib=100) as part:
         with client(part, short / "a") as one:
-            assert one.ask(f"take {60 << 20}") == "taken"
-            assert one.ask(f"take {60 << 20}") == "MemoryError"
+            environment = one.ask("environ")  # what holds a real TensorFlow: test_tensorflow_programs.py
+            assert "'TF_CPU_ALLOCATOR_USE_BFC': '1'" in environment
+            assert "'TF_CPU_BFC_MEM_LIMIT_IN_MB': '100'" in environment
             with client(part, short / "b") as other:
                 assert "one program of TensorFlow at a time" in other.answer["refused"]
 
@@ -270,6 +273,26 @@ def test_a_part_has_one_program_at_a_time_and_holds_it_to_its_memory(engine_dir:
                 return "refused" not in again.answer
 
         until(begins)
+
+
+def test_a_server_ahead_that_was_killed_is_replaced(engine_dir: Path, short: Path) -> None:
+    with server(engine_dir, short / "s") as running:
+        pid = running.process.pid
+        (ahead,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+        os.kill(ahead, signal.SIGKILL)
+        until(lambda: Path(f"/proc/{ahead}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        with client(running, short / "a") as one:
+            assert one.ask("pid") != str(ahead)
+
+
+def test_the_lease_s_end_is_heard_by_whichever_thread(engine_dir: Path, short: Path) -> None:
+    """The kernel gives a process's signal to any of its threads."""
+    with server(engine_dir, short / "s") as ending, client(ending, short / "a"):
+        pid = ending.process.pid
+        threads = [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+        other = next(one for one in threads if one != pid)
+        assert ctypes.CDLL(None).tgkill(pid, other, int(signal.SIGTERM)) == 0
+        ending.process.wait(WAIT_S)
 
 
 def test_the_lease_s_end_is_a_sentence_and_leaves_nothing(engine_dir: Path, short: Path) -> None:

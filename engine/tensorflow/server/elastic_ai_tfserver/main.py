@@ -84,12 +84,9 @@ def main() -> None:
         fail(str(fault), 1)
     stopped: list[int] = []
     reader, writer = socket.socketpair()
-
-    def stop(number: int, _frame: object) -> None:
-        stopped.append(number)
-        writer.send(b".")
-
-    signal.signal(signal.SIGTERM, stop)
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())  # the kernel may give a signal to any thread, and this one waits in select()
+    signal.signal(signal.SIGTERM, lambda number, _frame: stopped.append(number))
     folder = given.scratch or os.environ.get("HOME") or tempfile.gettempdir()
     with tempfile.TemporaryDirectory(prefix="tf", dir=folder, ignore_cleanup_errors=True) as scratch:
         sessions = Sessions(given, Path(scratch), 1 if given.memory_limit else MOST_SESSIONS)

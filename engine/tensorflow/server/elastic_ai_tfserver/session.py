@@ -146,6 +146,9 @@ class Sessions:
         with self._lock:
             if self._closed:
                 raise SessionFault("the lease ends")
+            if self._ahead is not None and self._ahead.process.poll() is not None:
+                self._ahead.end()  # it was ended by somebody else, as for the lack of memory
+                self._ahead = None
             if self._ahead is None:
                 self._ahead = Worker(self.given, self.scratch)
             ahead = self._ahead
@@ -157,25 +160,23 @@ class Sessions:
             if self._taken >= self.most:
                 held = "a part of a GPU has one program of TensorFlow at a time, which holds it to the part"
                 raise SessionFault(held if self.most == 1 else f"the lease has {self.most} sessions already")
+            if self._closed:
+                raise SessionFault("the lease ends")
             self._taken += 1
             worker, self._ahead = self._ahead or Worker(self.given, self.scratch), None
+            self.running[worker.name] = worker  # from now on, so that the lease's end is its end
         try:
             worker.wait_import()
             worker.begin()
         except BaseException:
-            self._forget(worker)
+            self.end(worker)
             raise
-        with self._lock:
-            self.running[worker.name] = worker
         return worker
 
     def end(self, worker: Worker) -> None:
         """A session has ended; its memory is free before another one may begin."""
         with self._lock:
             self.running.pop(worker.name, None)
-        self._forget(worker)
-
-    def _forget(self, worker: Worker) -> None:
         worker.end()
         with self._lock:
             self._taken -= 1

@@ -24,11 +24,14 @@ def say(**words: Any) -> None:
     sys.stdout.flush()
 
 
-def hold_data(limit_bytes: int) -> None:
-    """So much more memory than now: TensorFlow says that it is out of memory where more is asked for."""
-    now = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData:"))
-    most = int(now.split()[1]) * 1024 + limit_bytes
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+def hold_memory(limit_bytes: int) -> None:
+    """TensorFlow's tensors on the processor take so much memory, by the allocator that GPUs have; where more is asked
+    for it says that it is out of memory. It is read when the first tensor is made.
+
+    A limit of the process (RLIMIT_DATA) would be met by the stacks of its threads, and end it.
+    """
+    os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
+    os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"] = str(max(limit_bytes // MIB, 1))
 
 
 def config(tf: Any, given: dict[str, Any]) -> Any:
@@ -67,6 +70,8 @@ def serve(given: dict[str, Any]) -> None:
     if inward is None or any(inward(a.encode(), PORT, str(folder / files[a]).encode()) for a in files):
         say(fault="libelastic_ai_inward.so is not preloaded, so that TensorFlow's server would listen to everybody")
         return
+    if given["device"] == "cpu" and given["memory_limit"]:
+        hold_memory(given["memory_limit"])
     try:
         import tensorflow as tf
     except Exception as fault:  # whatever its import ends with
@@ -89,8 +94,6 @@ def serve(given: dict[str, Any]) -> None:
     except Exception as fault:  # TensorFlow's own kinds of errors
         say(fault=f"TensorFlow's server did not start: {str(fault).splitlines()[0]}")
         return
-    if given["device"] == "cpu" and given["memory_limit"]:
-        hold_data(given["memory_limit"])
     say(ready=server.target)
     sys.stdin.read()
 
