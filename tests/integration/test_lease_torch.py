@@ -95,7 +95,7 @@ def test_ddp_and_fsdp_over_two_servers_have_the_bits_of_gloo(torch_lab: Lab) -> 
     ranks = f"{RANKS} --local-ranks-filter 0 /home/alice/parallel.py"
     code, native = run_as(torch_lab, "alice", f"env BACKEND=gloo {ranks}")
     assert code == 0, native
-    code, remote = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {ranks}")
+    code, remote = run_as(torch_lab, "alice", f"toolkit run -n 2 -p 0.5 --apart -- {ranks}")
     assert code == 0, remote
     said = [line for line in native.splitlines() if line.startswith("line ")]
     assert len(said) > 30
@@ -111,7 +111,7 @@ def carried(lab: Lab) -> int:
 def test_sums_and_copies_between_two_servers_do_not_pass_the_client(torch_lab: Lab) -> None:
     torch_lab.ssh("client1", f"cat > /home/alice/sums.py <<'END'\n{SUMS}\nEND\n")
     before = carried(torch_lab)
-    code, out = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {RANKS} /home/alice/sums.py")
+    code, out = run_as(torch_lab, "alice", f"toolkit run -n 2 -p 0.5 --apart -- {RANKS} /home/alice/sums.py")
     passed = carried(torch_lab) - before
     assert code == 0, out
     assert sorted(line for line in out.splitlines() if line.startswith("line ")) == [
@@ -123,7 +123,7 @@ def test_sums_and_copies_between_two_servers_do_not_pass_the_client(torch_lab: L
 @pytest.mark.usefixtures("nothing_left")
 def test_no_client_and_no_other_program_of_a_server_passes_for_a_server_of_a_lease(torch_lab: Lab) -> None:
     """Its engines' ports, from everywhere, with everything but the servers' secret."""
-    code, out = run_as(torch_lab, "alice", "toolkit lease request --engine torch -n 2 --apart --time 0.2h")
+    code, out = run_as(torch_lab, "alice", "toolkit lease request --engine torch -n 2 -p 0.5 --apart --time 0.2h")
     assert code == 0, out
     lease = out.split("lease ")[1].split(":")[0].split()[0]
     record, secret = (f"cat /run/elastic-ai/leases/*/{name}" for name in ("instance.json", "peer-token"))

@@ -93,6 +93,7 @@ def test_another_server_comes_to_the_engine_alone_and_no_other_machine_does(tmp_
     assert [line for line in given if line.startswith("IPAddress")] == [
         "IPAddressDeny=any", f"IPAddressAllow={CLIENT}", f"IPAddressAllow={SERVERS['gpu2']}",
     ]  # fmt: skip
+    assert "RestrictAddressFamilies=AF_NETLINK" in given, "gloo asks by it which interface its address is of"
     one.host.systemd.stop("41")
     assert instance.end_instance(one.host, "41") == []
     assert one.host.firewall.open == set()
@@ -150,7 +151,8 @@ def test_a_lease_whose_servers_cannot_be_told_goes_by_its_client(
     assert started.peers == ()
     assert not (one.host.run_dir / "41/peer-token").exists()
     assert {address for address, _port in one.host.firewall.open} == {CLIENT}
-    assert not [line for line in unit.properties(started, one.host.run_dir / "41") if "peer" in line]
+    given = unit.properties(started, one.host.run_dir / "41")
+    assert not [line for line in given if "peer" in line or "AF_NETLINK" in line]
 
 
 def test_a_port_that_another_lease_has_is_not_taken_and_one_that_a_user_has_is(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def home_environment(memory_bytes: int) -> dict[str, str]:
 
 #: MPS has the engines of all leases under one uid: none of them may read or write another's memory.
 _APART = "SystemCallFilter=~process_vm_readv process_vm_writev"
+#: gloo asks the kernel which interface an address is of (getifaddrs); without it no server of a lease meets another.
+OF_PEERS = "RestrictAddressFamilies=AF_NETLINK"
 _SANDBOX = (
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
@@ -147,7 +149,7 @@ def properties(instance: Instance, folder: Path) -> list[str]:
         "RuntimeDirectoryMode=0700",
         f"LoadCredential=token:{folder / TOKEN}",
         f"LoadCredential=instance:{folder / INSTANCE}",
-        *([f"LoadCredential={PEER_TOKEN}:{folder / PEER_TOKEN}"] if instance.peers else []),
+        *([f"LoadCredential={PEER_TOKEN}:{folder / PEER_TOKEN}", OF_PEERS] if instance.peers else []),
         *(f"IPAddressAllow={address}" for address in (*instance.clients, *instance.others)),
         *(f"DeviceAllow={path} rw" for path in device_files(instance)),
         *([f"LimitMEMLOCK={MEMLOCK}"] if instance.transport == "verbs" else []),
