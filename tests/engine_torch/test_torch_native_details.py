@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 KINDS = (
     "add", "mm", "sum", "sort", "arange", "linspace", "eye", "cat", "qr", "normal", "aminmax", "std", "dimensions",
-    "lstm", "vmap", "lists", "averaged",
+    "lstm", "vmap", "lists", "averaged", "numbers",
 )  # fmt: skip
 VALUES = """
 import torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -81,6 +82,60 @@ for dtype in (torch.bfloat16, torch.float32):
     case(f"lstm.gradient.{dtype}", lambda: torch.autograd.grad(lstm(given)[0].float().sum(), given))  # noqa: B023
 with torch.autocast(DEVICE, torch.bfloat16):
     case("lstm.autocast", lambda: lstm(given)[0])
+
+
+def drawn(fill: str, *numbers: float) -> None:
+    """Numbers that a kernel refuses, or warns of, after some of that kind that it takes."""
+    memory = torch.empty(3, device=DEVICE)
+    for _ in range(3):
+        getattr(memory, fill)(*(one / 4 for one in range(1, len(numbers) + 1)))
+    case(f"numbers.{fill}", lambda: getattr(memory, fill)(*numbers).shape)
+
+
+drawn("uniform_", 2, 1)
+drawn("normal_", 0, -1)
+drawn("bernoulli_", 2)
+drawn("exponential_", -1)
+drawn("geometric_", 2)
+drawn("cauchy_", 0, -1)
+drawn("log_normal_", 0, -1)
+for first, after in ((0, 9), (1, 9), (2, 9), (5, 2), (0, 1 << 40)):
+    case(f"numbers.random.{first}.{after}", lambda: torch.empty(3, device=DEVICE).random_(first, after).shape)  # noqa: B023
+
+
+def late(name: str, call: Callable[[Any], Any], taken: Any, refused: Any) -> None:
+    """A number that the kernel refuses, after one of its kind that it took often enough to be trusted."""
+    for _ in range(3):
+        call(taken)
+    case(f"numbers.{name}", lambda: call(refused))
+
+
+mask, first = torch.tensor([True, False, True], device=DEVICE), torch.tensor([0], device=DEVICE)
+whole_numbers, matrix = torch.arange(3, device=DEVICE), torch.ones(3, 3, device=DEVICE)
+for kind, small, large in (
+    (torch.uint8, 3, 300), (torch.int32, 3, 1 << 40), (torch.float16, 3.0, -1e9), (torch.bfloat16, 3.0, 1e40),
+    (torch.float32, 3.0, 1e40), (torch.float32, 3.0, -math.inf), (torch.complex64, 1j, 1e40j),
+):  # fmt: skip
+    of = torch.ones(3, dtype=kind, device=DEVICE)
+    named = f"{kind}.{large}"
+    late(f"fill.{named}", lambda n: of.clone().fill_(n), small, large)  # noqa: B023
+    late(f"masked.{named}", lambda n: of.masked_fill(mask, n), small, large)  # noqa: B023
+    late(f"index.{named}", lambda n: of.index_fill(0, first, n), small, large)  # noqa: B023
+    late(f"full.{named}", lambda n: torch.full((3,), n, dtype=kind, device=DEVICE), small, large)  # noqa: B023
+    late(f"where.{named}", lambda n: torch.where(mask, of, n), small, large)  # noqa: B023
+    late(f"multiplied.{named}", lambda n: of * n, small, large)  # noqa: B023
+    if not kind.is_complex:
+        late(f"clamp.{named}", lambda n: of.clamp(n, n), small, large)  # noqa: B023
+late("renorm", lambda n: matrix.renorm(n, 0, 1), 2, -1)
+late("renorm.most", lambda n: matrix.renorm(2, 0, n), 1, -1)
+late("huber", lambda n: F.huber_loss(matrix, matrix, delta=n), 0.5, -0.5)
+late("cdist", lambda n: torch.cdist(matrix, matrix, p=n), 1.5, -1.0)
+late("histc", lambda n: torch.histc(matrix, 4, n, 1), 0, 2)
+late("softshrink", lambda n: F.softshrink(matrix, n), 0.5, -0.5)
+late("dropout", lambda n: torch.native_dropout(matrix, n, True)[0].shape, 0.5, 2.0)
+if DEVICE == "cpu" or "processors" in torch.cuda.get_device_name():  # a GPU divides by 0
+    for way in ("remainder", "fmod", "floor_divide"):
+        late(f"{way}.0", lambda n: getattr(whole_numbers, way)(n), 2, 0)  # noqa: B023
 flat, heads = torch.ones(4, 6, device=DEVICE), torch.ones(3, 2, 4, 8, device=DEVICE)
 attention = F.scaled_dot_product_attention
 for randomness in ("different", "same"):

@@ -85,7 +85,7 @@ void call(const c10::OperatorHandle& op, const OperatorInfo& info, std::vector<I
   Device& device = in_fork() ? eat::device(-1) : *encoded->device;  // in a child of fork it says what is wrong
   wait_for_queue(device);
   thread_local Writer message;
-  bool asks = !info.only_tensors || (info.asks && (!info.is_index || encoded->mask));
+  bool asks = !info.only_tensors || encoded->in_doubt || (info.asks && (!info.is_index || encoded->mask));
   if (!asks) {
     for (int tries = 0; tries < 2; tries++) {
       std::unique_lock<std::mutex> order(device.connection().order);

@@ -76,6 +76,10 @@ void Encoder::cpu_tensor(const at::Tensor& tensor) {
   put<uint8_t>(wrapped);
   kinds += static_cast<char>(tensor.scalar_type());
   kinds += static_cast<char>(wrapped);
+  if (info_->numbers == Numbers::DIVISOR || info_->numbers == Numbers::SELECTED) {  // a plain number of Python's
+    if (plain.scalar_type() == at::kDouble) numbers_.push_back(*plain.const_data_ptr<double>());
+    if (plain.scalar_type() == at::kLong) numbers_.push_back(static_cast<double>(*plain.const_data_ptr<int64_t>()));
+  }
   if (recorder) recorder->value(tensor, payload.size());
   payload.append(static_cast<const char*>(plain.const_data_ptr()), plain.element_size());
 }
@@ -86,6 +90,7 @@ void Encoder::tensor(const at::Tensor& tensor) {
     if (tensor.device().is_cpu()) return cpu_tensor(tensor);
     two_devices(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(current_device())), tensor.device());
   }
+  if (type_ == at::ScalarType::Undefined || type_ == at::ScalarType::Bool) type_ = tensor.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && !tensor.is_quantized(), info_->name, ": tensors of layout ", tensor.layout(),
                               tensor.is_quantized() ? " (quantised)" : "",
                               " are not carried to a leased GPU; use dense tensors, or run on the server (toolkit run --where server)");
@@ -130,6 +135,7 @@ void Encoder::tensor(const at::Tensor& tensor) {
 void Encoder::scalar(const c10::IValue& value, bool later) {
   if (value.isDouble()) {
     bool in_payload = info_->doubles_later;
+    numbers_.push_back(value.toDouble());
     tag(in_payload ? Tag::DOUBLE_LATER : Tag::DOUBLE);
     if (in_payload) pay(value.toDouble());
     else put(value.toDouble());
@@ -138,6 +144,7 @@ void Encoder::scalar(const c10::IValue& value, bool later) {
     put<int64_t>(value.toBool());
     kinds += static_cast<char>(value.toBool());
   } else if (value.isInt()) {
+    if (argument_->number || info_->numbers == Numbers::DRAWN) numbers_.push_back(static_cast<double>(value.toInt()));
     tag(later ? Tag::INT_LATER : Tag::INT);
     if (later) pay<int64_t>(value.toInt());
     else put<int64_t>(value.toInt());
@@ -146,7 +153,8 @@ void Encoder::scalar(const c10::IValue& value, bool later) {
     auto number = value.toComplexDouble();
     bool in_payload = info_->doubles_later;
     tag(in_payload ? Tag::COMPLEX_LATER : Tag::COMPLEX);
-    for (double part : {number.real(), number.imag()}) in_payload ? pay(part) : put(part);
+    imaginary_ |= number.imag() != 0;
+    for (double part : {number.real(), number.imag()}) numbers_.push_back(part), in_payload ? pay(part) : put(part);
   } else if (value.isSymInt()) {
     tag(Tag::INT);
     put<int64_t>(value.toSymInt().guard_int(__FILE__, __LINE__));
@@ -226,6 +234,13 @@ void Encoder::value(const c10::IValue& value) {
   }
 }
 
+bool Encoder::doubt(const c10::IValue* arguments) const {
+  at::ScalarType type = type_;
+  if (info_->dtype >= 0 && arguments[info_->dtype].isInt()) type = arguments[info_->dtype].toScalarType();
+  if (type == at::ScalarType::Undefined) type = imaginary_ ? at::ScalarType::ComplexFloat : c10::get_default_dtype_as_scalartype();
+  return (imaginary_ && !at::isComplexType(type)) || eat::in_doubt(info_->numbers, numbers_, type);
+}
+
 void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   info_ = &info;
   if (recorder) recorder->begin_call();
@@ -236,6 +251,9 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
   keep_.clear();
   changed_.clear();
   known_ones.clear();
+  numbers_.clear();
+  imaginary_ = false;
+  type_ = at::ScalarType::Undefined;
   device = generator_of_ = nullptr;
   mask = known = false;
   values = 0;
@@ -250,6 +268,7 @@ void Encoder::encode(const OperatorInfo& info, const c10::IValue* arguments) {
     argument_ = &info.arguments[i];
     value(arguments[i]);
   }
+  in_doubt = !numbers_.empty() && doubt(arguments);
   if (!device) device = &eat::device(-1);
   if (generator_of_ && generator_of_ != device) {  // its state is with its device
     TORCH_CHECK(false, "Expected a generator of cuda:", device->number, " but found one of cuda:", generator_of_->number,

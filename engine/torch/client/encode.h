@@ -32,6 +32,7 @@ class Encoder {
   bool mask = false;                    // an index is a mask: the result's size depends on values
   bool known = false;                   // the bytes of a tensor that is read are known here
   std::vector<RemoteStorage*> known_ones;  // those, where they are checked
+  bool in_doubt = false;                // the kernel may refuse one of the numbers: numbers.h
   // The message is in the queue: what the operator writes is written from now on.
   void sent() const {
     for (RemoteStorage* storage : changed_) storage->written();
@@ -44,6 +45,7 @@ class Encoder {
   void list(const c10::IValue& value);
   void scalar(const c10::IValue& value, bool later);
   void on(Device& other);
+  bool doubt(const c10::IValue* arguments) const;
   void tag(Tag tag) { values++, key += static_cast<char>(tag), kinds += static_cast<char>(tag); }
   template <class T>
   void put(T value) { key.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -58,6 +60,9 @@ class Encoder {
   Device* generator_of_ = nullptr;
   std::vector<at::Tensor> keep_;  // uploaded for this call
   std::vector<RemoteStorage*> changed_;
+  std::vector<double> numbers_;
+  bool imaginary_ = false;  // one of them is no real number
+  at::ScalarType type_ = at::ScalarType::Undefined;  // of the first tensor that is no mask
 };
 
 // An encoder of this thread, free again when this goes: calls may nest.

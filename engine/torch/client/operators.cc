@@ -66,6 +66,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
   const c10::FunctionSchema& schema = op.schema();
   name = schema.name();
   overload = schema.overload_name();
+  numbers = numbers_of(name, overload);
   // The room that cuDNN keeps for a backward depends on whether there is dropout.
   asks = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) || op.operator_name().name == "aten::_cudnn_rnn";
   static const std::set<std::string> indexing{"aten::index", "aten::_unsafe_index"};
@@ -87,6 +88,7 @@ OperatorInfo::OperatorInfo(const c10::OperatorHandle& op, uint32_t given) : numb
     has_out |= info.out;
     has_written |= info.written;
     if (argument.name() == "device") device = static_cast<int>(arguments.size());
+    if (argument.name() == "dtype") dtype = static_cast<int>(arguments.size());
     if (argument.name() == "output_mask") output_mask = static_cast<int>(arguments.size());
     arguments.push_back(info);
   }

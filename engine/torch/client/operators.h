@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "numbers.h"
+
 namespace eat {
 
 enum class ListOf : uint8_t { NOTHING, INTS, BOOLS, DOUBLES, TENSORS, OPTIONAL_TENSORS, SCALARS };
@@ -44,7 +46,9 @@ struct OperatorInfo {
   bool doubles_later = true;  // floats stand in the payload, so that another value is no new signature
   bool ints_later = true;     // the same for integer Scalars
   Exact exact = Exact::NO;
+  Numbers numbers = Numbers::ANY;
   int device = -1;            // argument that says where the results are to be
+  int dtype = -1;             // and of which type
   int output_mask = -1;       // argument that says which results are wanted
 };
 
