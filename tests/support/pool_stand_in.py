@@ -60,48 +60,57 @@ def free(found: dict[str, Any]) -> list[int]:
 
 
 def request(words: dict[str, str], wait: bool = True) -> int:
-    """A lease's number: running with a server of its own, or pending where there is no room and nobody waits."""
+    """A lease's number: running with a server of its own, or pending where there is no room and nobody waits.
+
+    With $STAND_IN_QUEUES who waits is served in the order of asking, but those first who take GPUs back; else there is
+    no queue, and who would wait is refused.
+    """
     count, part = int(words.get("-n", 1)), Fraction(words.get("-p", "1"))
-    shards = int(part * SHARDS)
-    if os.environ.get("SBATCH_ACCOUNT") == URGENT:
-        take_back(count, shards, words["-l"])
-    submitted = round(time.time())
+    shards, urgent = int(part * SHARDS), os.environ.get("SBATCH_ACCOUNT") == URGENT
+    queued = wait and "STAND_IN_QUEUES" in os.environ
     asked = words["-l"].split(",") if "STAND_IN_NODES" in os.environ else ["gpu1"]
-    if "STAND_IN_QUEUES" in os.environ:
-        in_line(count, shards, asked)
+    lease: dict[str, Any] = {"state": "pending", "shards": shards, "gpus": [], "asked": asked, "queued": queued}
+    lease |= {"rank": 0 if urgent else 1, "submitted": round(time.time())}
     with leases() as found:
-        number = len(found) + 1
-        room = [i for i, left in enumerate(free(found)) if left >= shards and node(i) in asked]
-        lease: dict[str, Any] = {"lease": number, "state": "pending", "shards": shards, "gpus": room[:count]}
-        lease |= {"submitted": submitted, "started": round(time.time())}
+        number = lease["lease"] = len(found) + 1
         found[str(number)] = lease
-        if len(room) < count:
-            if wait:
+    try:
+        if urgent:
+            take_back(count, shards, words["-l"])
+        while not granted(number, count, part):
+            if not wait:
+                return number
+            if not queued:
                 raise SystemExit("error: no room")
-            return number
+            time.sleep(0.05)
+    except BaseException:
+        with leases() as found:
+            found[str(number)] |= {"queued": False}
+        raise
+    return number
+
+
+def granted(number: int, count: int, part: Fraction) -> bool:
+    """Whether the lease has its GPUs: they are free, and nobody who waits for one of them is before it."""
+    with leases() as found:
+        lease = found[str(number)]
+        mine = [i for i in range(len(gpus())) if node(i) in lease["asked"]]
+        room = [i for i in mine if free(found)[i] >= lease["shards"]]
+        before = [one for one in found.values() if one["state"] == "pending" and one["queued"]]
+        before = [one for one in before if (one["rank"], one["lease"]) < (lease["rank"], number)]
+        if len(room) < count or any(set(one["asked"]) & set(lease["asked"]) for one in before):
+            return False
         folder = FOLDER / f"lease-{number}"
         folder.mkdir()
         (folder / "token").write_text(secrets.token_hex(32) + "\n")
         limit = int(gpus()[0]["memory_bytes"] * part) // MIB * MIB
-        lease |= {"state": "running", "limit": limit, "pids": [], "ports": []}
+        lease |= {"state": "running", "gpus": room[:count], "limit": limit, "pids": [], "ports": []}
+        lease["started"] = round(time.time())
         for name in dict.fromkeys(map(node, lease["gpus"])):
             pid, port = serve(folder, name, [i for i in lease["gpus"] if node(i) == name], limit)
             lease["pids"].append(pid)
             lease["ports"].append(port)
-    return number
-
-
-def in_line(count: int, shards: int, asked: list[str]) -> None:
-    """Waits until there is room for so many shards on each of so many GPUs, before others who wait."""
-    with (FOLDER / "line").open("w") as line:
-        fcntl.flock(line, fcntl.LOCK_EX)
-        until = time.monotonic() + 60
-        while time.monotonic() < until:
-            with leases() as found:
-                left = free(found)
-            if sum(room >= shards and node(i) in asked for i, room in enumerate(left)) >= count:
-                return
-            time.sleep(0.05)
+    return True
 
 
 def take_back(count: int, shards: int, server: str) -> None:
