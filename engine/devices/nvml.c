@@ -4,120 +4,59 @@
 #include "nvml.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 struct gpu gpus[MAX_GPUS];
-static int count, all, users; /* GPUs; with their MIG instances */
+static int count, all; /* GPUs; with their MIG instances */
 
-EXPORT int nvmlInitWithFlags(unsigned flags);
-EXPORT int nvmlInit_v2(void);
-EXPORT int nvmlInit(void);
-EXPORT int nvmlShutdown(void);
-EXPORT const char *nvmlErrorString(int error);
-
-int nvmlInitWithFlags(unsigned flags) {
-    int status = OK;
-    (void)flags;
-    pthread_mutex_lock(&lock);
-    if (!users) {
-        count = config_read(gpus, &all);
-        if (count < 0) status = DRIVER_NOT_LOADED;
-        else if (state_open()) status = errno == EACCES || errno == EPERM ? NO_PERMISSION : DRIVER_NOT_LOADED;
-    }
-    if (!status) users++;
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlInit(void) { return nvmlInitWithFlags(0); }
-
-int nvmlShutdown(void) {
-    pthread_mutex_lock(&lock);
-    int status = users ? OK : UNINITIALIZED;
-    if (users) users--;
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-const char *nvmlErrorString(int error) {
-    switch (error) {
-    case OK: return "Success";
-    case UNINITIALIZED: return "Uninitialized";
-    case INVALID_ARGUMENT: return "Invalid Argument";
-    case NOT_SUPPORTED: return "Not Supported";
-    case NO_PERMISSION: return "Insufficient Permissions";
-    case NOT_FOUND: return "Not Found";
-    case INSUFFICIENT_SIZE: return "Insufficient Size";
-    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case GPU_IS_LOST: return "GPU is lost";
-    default: return "Unknown Error";
-    }
+int nvml_begin(void) {
+    count = config_read(gpus, &all);
+    if (count < 0) return DRIVER_NOT_LOADED;
+    return !state_open() ? OK : errno == EACCES || errno == EPERM ? NO_PERMISSION : DRIVER_NOT_LOADED;
 }
 
 int index_of(nvmlDevice_t device) {
-    if (!users) return -UNINITIALIZED;
+    if (!opened()) return -UNINITIALIZED;
     if (device < gpus || device >= gpus + all) return -INVALID_ARGUMENT;
     int i = (int)(device - gpus);
     return state_lost(i, gpus[i].health.lost_after) ? -GPU_IS_LOST : i;
 }
 
-static int text(char *to, unsigned size, const char *from) {
-    if (!users) return UNINITIALIZED;
-    if (!to) return INVALID_ARGUMENT;
-    if (strlen(from) >= size) return INSUFFICIENT_SIZE;
-    strcpy(to, from);
-    return OK;
-}
-
-#define SYSTEM_TEXT(name, value) \
-    EXPORT int name(char *to, unsigned size); \
-    int name(char *to, unsigned size) { return text(to, size, value); }
-SYSTEM_TEXT(nvmlSystemGetDriverVersion, EMULATED_DRIVER "-emulated")
-SYSTEM_TEXT(nvmlSystemGetNVMLVersion, EMULATED_DRIVER "-emulated")
+EXPORT int nvmlSystemGetDriverVersion(char *to, unsigned size);
+int nvmlSystemGetDriverVersion(char *to, unsigned size) { return text(to, size, EMULATED_DRIVER "-emulated"); }
 
 #define FIND(name, parameters, condition) \
     EXPORT int name parameters; \
     int name parameters { \
-        if (!users) return UNINITIALIZED; \
+        if (!opened()) return UNINITIALIZED; \
         if (!device) return INVALID_ARGUMENT; \
         for (int i = 0; i < all; i++) \
             if (condition) return *device = &gpus[i], OK; \
         return NOT_FOUND; \
     }
 
-EXPORT int nvmlSystemGetCudaDriverVersion(int *version);
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version);
-int nvmlSystemGetCudaDriverVersion(int *version) {
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
     if (!version) return INVALID_ARGUMENT;
     *version = EMULATED_CUDA_VERSION;
     return OK;
 }
-int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *number);
-EXPORT int nvmlDeviceGetCount(unsigned *number);
 int nvmlDeviceGetCount_v2(unsigned *number) {
-    if (!users) return UNINITIALIZED;
+    if (!opened()) return UNINITIALIZED;
     if (!number) return INVALID_ARGUMENT;
     *number = (unsigned)count;
     return OK;
 }
-int nvmlDeviceGetCount(unsigned *number) { return nvmlDeviceGetCount_v2(number); }
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
-    if (!users) return UNINITIALIZED;
+    if (!opened()) return UNINITIALIZED;
     if (!device || index >= (unsigned)count) return INVALID_ARGUMENT;
     *device = &gpus[index];
     return state_lost((int)index, gpus[index].health.lost_after) ? GPU_IS_LOST : OK;
-}
-EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
-int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
 }
 
 static int same_address(const struct gpu *g, const char *id) {

@@ -4,20 +4,11 @@
 
 #include "emulated.h"
 
-#include "../shared/nvml_types.h"
+#include "../shared/nvml_both.h"
 
 typedef struct gpu *nvmlDevice_t;
 extern struct gpu gpus[MAX_GPUS];
 int index_of(nvmlDevice_t device); /* in gpus, or a negative error */
 int pci_info(int gpu, nvmlPciInfo_t *to); /* OK, or why not */
-
-/* A function of a device, whose position is `i`. */
-#define DEVICE(name, parameters, ...) \
-    EXPORT int name parameters; \
-    int name parameters { \
-        int i = index_of(device); \
-        if (i < 0) return -i; \
-        __VA_ARGS__ \
-    }
 
 #endif

@@ -1,71 +1,23 @@
 /* libnvidia-ml.so.1 of a lease's client: its devices, which are on other machines. What nobody tells this machine is
  * NOT_SUPPORTED, as NVML says it of GPUs that have it not; functions that are not here: others.c. */
 #define _GNU_SOURCE
-#include "../shared/nvml_types.h"
+#include "../shared/nvml_both.h"
 #include "lease.h"
-#include "opened.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct leased *nvmlDevice_t;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct leased devices[MAX_LEASED];
-static int count, users;
+static int count;
 
-EXPORT int nvmlInitWithFlags(unsigned flags);
-EXPORT int nvmlInit_v2(void);
-EXPORT int nvmlInit(void);
-EXPORT int nvmlShutdown(void);
-EXPORT const char *nvmlErrorString(int error);
-
-bool opened(void) {
-    return __atomic_load_n(&users, __ATOMIC_ACQUIRE) > 0;
-}
-
-int nvmlInitWithFlags(unsigned flags) {
-    int status = OK;
-    (void)flags;
-    pthread_mutex_lock(&lock);
-    if (!users) {
-        count = lease_read(devices);
-        if (count < 0) count = 0, status = DRIVER_NOT_LOADED;
-    }
-    if (!status) __atomic_add_fetch(&users, 1, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
-int nvmlInit(void) { return nvmlInitWithFlags(0); }
-
-int nvmlShutdown(void) {
-    pthread_mutex_lock(&lock);
-    int status = users ? OK : UNINITIALIZED;
-    if (users) __atomic_sub_fetch(&users, 1, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&lock);
-    return status;
-}
-
-const char *nvmlErrorString(int error) {
-    switch (error) {
-    case OK: return "Success";
-    case UNINITIALIZED: return "Uninitialized";
-    case INVALID_ARGUMENT: return "Invalid Argument";
-    case NOT_SUPPORTED: return "Not Supported";
-    case NO_PERMISSION: return "Insufficient Permissions";
-    case NOT_FOUND: return "Not Found";
-    case INSUFFICIENT_SIZE: return "Insufficient Size";
-    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-    case FUNCTION_NOT_FOUND: return "Function Not Found";
-    case GPU_IS_LOST: return "GPU is lost";
-    case NO_DATA: return "No data";
-    case ARGUMENT_VERSION_MISMATCH: return "Argument Version Mismatch";
-    default: return "Unknown Error";
-    }
+int nvml_begin(void) {
+    count = lease_read(devices);
+    if (count >= 0) return OK;
+    count = 0;
+    return DRIVER_NOT_LOADED;
 }
 
 /* The device's position, or a negative error. */
@@ -76,22 +28,12 @@ static int index_of(nvmlDevice_t device) {
     return (int)(device - devices);
 }
 
-static int text(char *to, unsigned size, const char *from) {
-    if (!opened()) return UNINITIALIZED;
-    if (!to) return INVALID_ARGUMENT;
-    if (!*from) return NOT_SUPPORTED;
-    if (strlen(from) >= size) return INSUFFICIENT_SIZE;
-    strcpy(to, from);
-    return OK;
-}
-
 /* Of servers with several drivers the oldest: what that can do all can. */
 static int older(const char *a, const char *b) {
     return strverscmp(a, b) < 0;
 }
 
 EXPORT int nvmlSystemGetDriverVersion(char *to, unsigned size);
-EXPORT int nvmlSystemGetNVMLVersion(char *to, unsigned size);
 int nvmlSystemGetDriverVersion(char *to, unsigned size) {
     const char *oldest = "";
     for (int i = 0; i < count; i++) {
@@ -100,9 +42,7 @@ int nvmlSystemGetDriverVersion(char *to, unsigned size) {
     }
     return text(to, size, oldest);
 }
-int nvmlSystemGetNVMLVersion(char *to, unsigned size) { return nvmlSystemGetDriverVersion(to, size); }
 
-EXPORT int nvmlSystemGetCudaDriverVersion(int *version);
 EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version);
 int nvmlSystemGetCudaDriverVersion_v2(int *version) {
     if (!version) return INVALID_ARGUMENT;
@@ -114,27 +54,22 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
     *version = (int)oldest;
     return OK;
 }
-int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
 EXPORT int nvmlDeviceGetCount_v2(unsigned *number);
-EXPORT int nvmlDeviceGetCount(unsigned *number);
 int nvmlDeviceGetCount_v2(unsigned *number) {
     if (!opened()) return UNINITIALIZED;
     if (!number) return INVALID_ARGUMENT;
     *number = (unsigned)count;
     return OK;
 }
-int nvmlDeviceGetCount(unsigned *number) { return nvmlDeviceGetCount_v2(number); }
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
-EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     if (!opened()) return UNINITIALIZED;
     if (!device || index >= (unsigned)count) return INVALID_ARGUMENT;
     *device = &devices[index];
     return OK;
 }
-int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
 
 EXPORT int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device);
 int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
@@ -144,15 +79,6 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
         if (!strcasecmp(uuid, devices[i].uuid)) return *device = &devices[i], OK;
     return NOT_FOUND;
 }
-
-/* A function of a device, whose position is `i`. */
-#define DEVICE(name, parameters, ...) \
-    EXPORT int name parameters; \
-    int name parameters { \
-        int i = index_of(device); \
-        if (i < 0) return -i; \
-        __VA_ARGS__ \
-    }
 
 DEVICE(nvmlDeviceGetName, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, devices[i].name);)
 DEVICE(nvmlDeviceGetUUID, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, devices[i].uuid);)

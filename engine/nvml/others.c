@@ -1,7 +1,6 @@
 /* All other functions of nvml.h: whatever they are given, they touch nothing of it. Their names are those of NVIDIA's binding
  * (nvidia-ml-py 13.615) and of the library of R535; a test holds them. */
-#include "../shared/nvml_types.h"
-#include "opened.h"
+#include "../shared/nvml_both.h"
 
 #define OTHER(name) \
     EXPORT int name(void); \

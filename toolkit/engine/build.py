@@ -58,9 +58,10 @@ DRIVER = (
     *(f"devices/{n}.c" for n in ("state", "image", "code", "launch", "grid", "queue", "limits")),
     *SHARED,
 )
-NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
+NVML_BOTH = "shared/nvml_both.c"
+NVML = (*(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state")), NVML_BOTH)
 #: By what programs of a lease are shown its GPUs without CUDA, and nvidia-smi, which shows a lab's too.
-LEASED_NVML = tuple(f"nvml/{n}.c" for n in ("lease", "leased", "others"))
+LEASED_NVML = (*(f"nvml/{n}.c" for n in ("lease", "leased", "others")), NVML_BOTH)
 SMI = tuple(f"nvml/{n}.c" for n in ("smi", "smi_ask", "smi_fields", "smi_show"))
 #: It finds the library beside it where nothing else is said.
 SMI_LINK = ("-pie", "-Wl,-rpath,$ORIGIN/../lib", "-ldl")
