@@ -6,25 +6,18 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as functional
-from torch import nn
+import torch_steps
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 WARM, STEPS, BATCH = 8, 30, 64
 
 
-def resnet(kind: str) -> Callable[[int], torch.Tensor]:
-    """ResNet-50 at 64 images of 224 pixels; every fourth batch is another one."""
-    import resnet as example
-
+def resnet(kind: str) -> torch_steps.Step:
+    """64 images of 224 pixels; every fourth batch is another one."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    model = example.resnet((3, 4, 6, 3), classes=1000).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
+    model, optimizer = torch_steps.resnet50("cuda", 1000, 0.01)
     images = torch.randint(0, 256, (4, BATCH, 3, 224, 224), dtype=torch.uint8).float()
     inputs = (images / 255 - 0.45) / 0.225 if kind == "images" else torch.randn(4, BATCH, 3, 224, 224)
     labels = torch.randint(0, 1000, (4, BATCH))
@@ -37,74 +30,30 @@ def resnet(kind: str) -> Callable[[int], torch.Tensor]:
     if kind in ("pinned", "images"):
         data = torch.utils.data.TensorDataset(inputs.flatten(0, 1).repeat(10, 1, 1, 1), labels.flatten().repeat(10))
         source = iter(torch.utils.data.DataLoader(data, BATCH, pin_memory=True, num_workers=4))
-
-    def step(number: int) -> torch.Tensor:
-        x, y = (one.cuda(non_blocking=True) for one in next(source))
-        optimizer.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):
-            loss = functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return torch_steps.classifier(model, optimizer, lambda _: next(source), "cuda", kind == "bf16")
 
 
-def gpt(kind: str) -> Callable[[int], torch.Tensor]:
+def gpt(kind: str) -> torch_steps.Step:
     """12 layers, 768 wide, 8 rows of 512 bytes."""
-    import gpt as example
-
-    model = example.GPT(768, 12, 12, 512).cuda()
+    model = torch_steps.gpt("cuda", 768, 12, 12, 512)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     rows = torch.randint(0, 256, (WARM + STEPS, 8, 513))
-
-    def step(number: int) -> torch.Tensor:
-        row = rows[number].cuda()
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=kind == "bf16"):
-            loss = functional.cross_entropy(model(row[:, :-1]).flatten(0, 1).float(), row[:, 1:].flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        return loss
-
-    return step
+    return torch_steps.language(model, optimizer, rows, "cuda", kind == "bf16")
 
 
-def decode(_: str) -> Callable[[int], torch.Tensor]:
+def decode(_: str) -> torch_steps.Step:
     """A token a step of the same GPT over its last 64 bytes."""
-    import gpt as example
-
-    model = example.GPT(768, 12, 12, 512).cuda().eval()
-    text = [torch.zeros(1, 64, dtype=torch.long, device="cuda")]
-
-    @torch.no_grad()
-    def step(number: int) -> torch.Tensor:
-        token = model(text[0][:, -64:])[:, -1].argmax(-1, keepdim=True)
-        text[0] = torch.cat([text[0], token], dim=1)
-        return token.float()
-
-    return step
+    return torch_steps.decoder(torch_steps.gpt("cuda", 768, 12, 12, 512), 64, "cuda")
 
 
-def mlp(_: str) -> Callable[[int], torch.Tensor]:
-    """784-512-512-10, batch 128."""
-    model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.ReLU(),
-                          nn.Linear(512, 10)).cuda()  # fmt: skip
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+def mlp(_: str) -> torch_steps.Step:
+    """Batch 128."""
+    model, optimizer = torch_steps.perceptron("cuda")
     inputs, labels = torch.randn(WARM + STEPS, 128, 784), torch.randint(0, 10, (WARM + STEPS, 128))
-
-    def step(number: int) -> torch.Tensor:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs[number].cuda()), labels[number].cuda())
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return torch_steps.classifier(model, optimizer, lambda number: (inputs[number], labels[number]), "cuda")
 
 
-def trained(step: Callable[[int], torch.Tensor], every: int) -> dict[str, Any]:
+def trained(step: torch_steps.Step, every: int) -> dict[str, Any]:
     """Its steps, the loss read every so many."""
     losses = []
     cpu = began = 0.0

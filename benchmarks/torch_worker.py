@@ -11,13 +11,9 @@ import argparse
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 
 
 def counters() -> dict[str, int]:
@@ -34,25 +30,24 @@ def finished() -> None:
         torch.cuda.synchronize()
 
 
-def mlp(device: str, steps: int) -> Callable[[int], torch.Tensor]:
-    """784-512-512-10 with dropout, SGD, batch 128."""
-    model = nn.Sequential(
-        nn.Linear(784, 512), nn.ReLU(), nn.Dropout(0.1), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
-    ).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    return classifier(model, optimizer, torch.randn(steps, 128, 784), device)
+def mlp(device: str, steps: int) -> torch_steps.Step:
+    """Batch 128."""
+    return classifier(*torch_steps.perceptron(device), torch.randn(steps, 128, 784), device)
 
 
-def resnet50(device: str, steps: int) -> Callable[[int], torch.Tensor]:
-    """ResNet-50 of examples/resnet.py, 4 images of 64 pixels, SGD with momentum and decay."""
-    import resnet
-
-    model = resnet.resnet((3, 4, 6, 3), classes=10).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
-    return classifier(model, optimizer, torch.randn(steps, 4, 3, 64, 64), device)
+def resnet50(device: str, steps: int) -> torch_steps.Step:
+    """4 images of 64 pixels."""
+    return classifier(*torch_steps.resnet50(device, 10, 0.002), torch.randn(steps, 4, 3, 64, 64), device)
 
 
-def loader(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+def classifier(
+    model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, device: str
+) -> torch_steps.Step:
+    labels = torch.randint(0, 10, inputs.shape[:2])
+    return torch_steps.classifier(model, optimizer, lambda number: (inputs[number], labels[number]), device)
+
+
+def loader(device: str, steps: int) -> torch_steps.Step:
     """A small network on 8 images of 128 pixels that a DataLoader pins: floats that have no shorter form."""
     model = nn.Sequential(
         nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 64, 3, 1, 1), nn.ReLU(),
@@ -64,70 +59,21 @@ def loader(device: str, steps: int) -> Callable[[int], torch.Tensor]:
         torch.utils.data.TensorDataset(images, labels), 8, pin_memory=device == "cuda", num_workers=1
     )
     ahead = iter(batches)
-
-    def step(number: int) -> torch.Tensor:
-        x, y = (one.to(device, non_blocking=True) for one in next(ahead))
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
+    return torch_steps.classifier(model, optimizer, lambda _: next(ahead), device)
 
 
-def classifier(
-    model: nn.Module, optimizer: torch.optim.Optimizer, inputs: torch.Tensor, device: str
-) -> Callable[[int], torch.Tensor]:
-    labels = torch.randint(0, 10, inputs.shape[:2])
-
-    def step(number: int) -> torch.Tensor:
-        x, y = inputs[number].to(device, non_blocking=True), labels[number].to(device, non_blocking=True)
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(x), y)
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    return step
-
-
-def gpt(device: str, steps: int) -> Callable[[int], torch.Tensor]:
-    """The GPT of examples/gpt.py: 4 layers, 128 wide, 8 rows of 64 bytes, AdamW, clipping, a schedule."""
-    import gpt as example
-
-    model = example.GPT(128, 4, 4, 64).to(device)
+def gpt(device: str, steps: int) -> torch_steps.Step:
+    """4 layers, 128 wide, 8 rows of 64 bytes, AdamW, a schedule."""
+    model = torch_steps.gpt(device, 128, 4, 4, 64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     rows = torch.randint(0, 256, (steps, 8, 65))
-
-    def step(number: int) -> torch.Tensor:
-        row = rows[number].to(device)
-        optimizer.zero_grad(set_to_none=True)
-        loss = functional.cross_entropy(model(row[:, :-1]).flatten(0, 1), row[:, 1:].flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        return loss
-
-    return step
+    return torch_steps.language(model, optimizer, rows, device, after=schedule.step)
 
 
-def decode(device: str, steps: int) -> Callable[[int], torch.Tensor]:
+def decode(device: str, steps: int) -> torch_steps.Step:
     """A token of the same GPT for each step: the text grows, and each token is read."""
-    import gpt as example
-
-    model = example.GPT(128, 4, 4, 64).to(device).eval()
-    text = [torch.zeros(1, 1, dtype=torch.long, device=device)]
-
-    @torch.no_grad()
-    def step(number: int) -> torch.Tensor:
-        token = model(text[0][:, -64:])[:, -1].argmax(-1, keepdim=True)
-        text[0] = torch.cat([text[0], token], dim=1)
-        return token.float()
-
-    return step
+    return torch_steps.decoder(torch_steps.gpt(device, 128, 4, 4, 64), 1, device)
 
 
 def trained(program: str, device: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -231,10 +177,10 @@ def main() -> None:
     options = parser.parse_args()
     if options.core >= 0:
         os.sched_setaffinity(0, {options.core})
-    global torch, nn, functional
+    global torch, nn, torch_steps
     import torch
+    import torch_steps
     from torch import nn
-    from torch.nn import functional
 
     torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -9,18 +9,15 @@ lines as operator_sweep.py does.
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
-import signal
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from operator_sweep import GONE, LIMIT_S, Differs, Late, compared, ended, on_device, seeded
+from operator_sweep import Late, compared, on_device, options, seeded, sweep
 from torch.testing._internal.common_modules import module_db
 from torch.testing._internal.common_optimizers import optim_db
 from torch.utils._pytree import tree_leaves, tree_map
@@ -141,54 +138,13 @@ WAYS: dict[str, tuple[list[Any], Callable[[Any], str], Callable[[Any, int], Coun
 }
 
 
-def one(same: Callable[[Any, int], Counter[str]], info: Any, most: int) -> dict[str, Any]:
-    """How it did."""
-    done: Counter[str] = Counter()
-    state, text = "ok", ""
-    signal.alarm(LIMIT_S)
-    try:
-        done = same(info, most)
-        torch.cuda.synchronize()
-        if not done["samples"]:
-            state = "none"
-    except Late:
-        state, text = "late", f"no end within {LIMIT_S} s"
-    except Differs as fault:
-        state, text = "differs", str(fault)
-    except Exception as fault:
-        first = (str(fault).splitlines() or [""])[0]
-        state, text = "error", f"{type(fault).__name__}: {first}"
-    finally:
-        signal.alarm(0)
-    return {"state": state, "text": text[:240], **done}
-
-
 def main() -> int:
-    """0, or 3 where the session is gone and a new process has to go on."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("way", choices=list(WAYS))
-    parser.add_argument("--samples", type=int, default=MOST, help="of a module or optimiser")
-    parser.add_argument("--after", default="")
-    parser.add_argument("--only", default="")
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, ended)
-    torch.set_num_threads(1)
-    torch.zeros(1, device="cuda")
+    """What `sweep` gives."""
+    asked = options(list(WAYS), MOST).parse_args()
     database, name_of, same = WAYS[asked.way]
-    names = [name_of(info) for info in database]
-    begin = names.index(asked.after) + 1 if asked.after else 0
-    only = set(asked.only.split(",")) if asked.only else set(names)
-    for name, info in list(zip(names, database, strict=True))[begin:]:
-        if name not in only:
-            continue
-        print(json.dumps({"begin": name}), flush=True)
-        done = one(same, info, asked.samples)
-        print(json.dumps({"name": name, **done}), flush=True)
-        if done["state"] == "late" or any(word in done["text"].lower() for word in GONE):
-            return 3
-    print(json.dumps({"end": len(names)}), flush=True)
-    return 0
+    named = {name_of(info): info for info in database}
+    assert len(named) == len(database), "two of one name"
+    return sweep({name: partial(same, info, asked.samples) for name, info in named.items()}, asked)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -234,13 +235,13 @@ def ended(signum: int, frame: Any) -> None:
     raise Late
 
 
-def one(way: str, op: Any, most: int, wanted: str) -> dict[str, Any]:
-    """How the operator did."""
+def outcome(compare: Callable[[], Counter[str]]) -> dict[str, Any]:
+    """How one did."""
     done: Counter[str] = Counter()
     state, text = "ok", ""
     signal.alarm(LIMIT_S)
     try:
-        done = same_refusals(op, most) if way == "errors" else same_results(way, op, most, wanted)
+        done = compare()
         torch.cuda.synchronize()
         if not done["samples"]:
             state = "none"
@@ -256,38 +257,60 @@ def one(way: str, op: Any, most: int, wanted: str) -> dict[str, Any]:
     return {"state": state, "text": text[:240], **done}
 
 
-def main() -> int:
-    """0, or 3 where the session is gone and a new process has to go on."""
+def gone() -> bool:
+    """Whether there is no session any more."""
+    try:
+        torch.cuda.synchronize()
+    except Exception as fault:
+        return any(word in str(fault).lower() for word in GONE)
+    return False
+
+
+def options(ways: list[str], most: int) -> argparse.ArgumentParser:
+    """What every sweep is asked."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("way", choices=["forward", "backward", "out", "inplace", "errors"])
-    parser.add_argument("--samples", type=int, default=1_000_000)
-    parser.add_argument("--kind", default="")
+    parser.add_argument("way", choices=ways)
+    parser.add_argument("--samples", type=int, default=most, help="of each at most")
     parser.add_argument("--after", default="")
     parser.add_argument("--only", default="")
-    asked = parser.parse_args()
+    return parser
+
+
+def sweep(compares: dict[str, Callable[[], Counter[str]]], asked: argparse.Namespace) -> int:
+    """Prints how each did. 0, or 3 where the session is gone and a new process has to go on."""
     warnings.simplefilter("ignore")
     signal.signal(signal.SIGALRM, ended)
     torch.set_num_threads(1)
     torch.zeros(1, device="cuda")
-    names = [op.name + (f".{op.variant_test_name}" if op.variant_test_name else "") for op in op_db]
-    begin = names.index(asked.after) + 1 if asked.after else 0
+    names = list(compares)
     only = set(asked.only.split(",")) if asked.only else set(names)
-    for name, op in list(zip(names, op_db, strict=True))[begin:]:
-        if name not in only or (asked.way == "errors" and not op.error_inputs_func):
+    for name in names[names.index(asked.after) + 1 if asked.after else 0 :]:
+        if name not in only:
             continue
         print(json.dumps({"begin": name}), flush=True)
-        done = one(asked.way, op, asked.samples, asked.kind)
+        done = outcome(compares[name])
         print(json.dumps({"name": name, **done}), flush=True)
-        if done["state"] == "late":
+        if done["state"] == "late" or (done["state"] == "error" and gone()):
             return 3
-        if done["state"] == "error":
-            try:
-                torch.cuda.synchronize()
-            except Exception as fault:
-                if any(word in str(fault).lower() for word in GONE):
-                    return 3
     print(json.dumps({"end": len(names)}), flush=True)
     return 0
+
+
+def main() -> int:
+    """What `sweep` gives."""
+    parser = options(["forward", "backward", "out", "inplace", "errors"], 1_000_000)
+    parser.add_argument("--kind", default="")
+    asked = parser.parse_args()
+
+    def compare(op: Any) -> Counter[str]:
+        if asked.way == "errors":
+            return same_refusals(op, asked.samples)
+        return same_results(asked.way, op, asked.samples, asked.kind)
+
+    named = {op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""): op for op in op_db}
+    assert len(named) == len(op_db), "two operators of one name"
+    wanted = {name: op for name, op in named.items() if asked.way != "errors" or op.error_inputs_func}
+    return sweep({name: partial(compare, op) for name, op in wanted.items()}, asked)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import sys
 from typing import Any
 
 import torch
+
+from elastic_ai_torch.loading import when_loaded
 
 #: Backends that only trace; they run here as they are.
 _PLAIN = ("eager", "aot_eager", "aot_eager_decomp_partition")
@@ -42,35 +42,15 @@ def install() -> None:
 
     compile.__doc__ = own.__doc__
     torch.compile = compile
-    sys.meta_path.insert(0, _WhenLoaded())
+    when_loaded("torch._dynamo.eval_frame", _replace_optimize)
 
 
 def _leased(backend: Any) -> bool:
     return backend is None or (isinstance(backend, str) and backend in _WHOLE)
 
 
-class _WhenLoaded(importlib.abc.MetaPathFinder):
-    """torch._dynamo.optimize called by itself: its module is loaded only when a program asks for it."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        """Once, for that module: as it is, then with the function replaced."""
-        if fullname != "torch._dynamo.eval_frame":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is None or spec.loader is None:
-            return spec
-        own = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            own(module)
-            _replace_optimize(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
 def _replace_optimize(module: Any) -> None:
+    """torch._dynamo.optimize called by itself."""
     own = module._optimize
 
     def optimize(rebuild_ctx: Any, backend: Any = "inductor", **named: Any) -> Any:

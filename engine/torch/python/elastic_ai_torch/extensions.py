@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.machinery
-import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
+from elastic_ai_torch.loading import when_loaded
 from elastic_ai_torch.refusals import INSTEAD, refuse
 
 _MODULE = "torch.utils.cpp_extension"
@@ -15,11 +13,8 @@ _CUDA = (".cu", ".cuh")
 
 
 def install() -> None:
-    """Now, or when the module is imported: it is large, and few programs have a use for it."""
-    if module := sys.modules.get(_MODULE):
-        guard(module)
-    else:
-        sys.meta_path.insert(0, _Finder())
+    """Now, or when the module is imported."""
+    when_loaded(_MODULE, guard)
 
 
 def guard(module: Any) -> None:
@@ -42,25 +37,3 @@ def _guarded(own: Callable[..., Any], name: str) -> Callable[..., Any]:
     load.__name__ = load.__qualname__ = name
     load.__doc__ = own.__doc__
     return load
-
-
-class _Finder:
-    """Finds that one module as Python does, and guards it once it has run."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            guard(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
