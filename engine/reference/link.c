@@ -7,7 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "verbs.h"
+#include "../shared/verbs/verbs.h"
 #include "wire.h"
 
 int link_read(struct link *l, void *to, size_t least, size_t most, size_t *got) {

@@ -23,7 +23,7 @@ from tests.support.engine_run import Client, server
 from tests.support.engine_wire import DEVICE_BYTES, HELLO, REPLY, REQUEST, WELCOME
 from toolkit.engine import build
 
-WIRE, VERBS = build.SOURCES / "reference/wire.h", build.SOURCES / "reference/verbs_port.h"
+WIRE, VERBS = build.SOURCES / "reference/wire.h", build.SOURCES / "shared/verbs/verbs_port.h"
 #: A wire: the file that has its version, and where in it.
 WIRES = {
     "reference/wire": (WIRE, r"^#define WIRE_PROTOCOL (\d+)$"),

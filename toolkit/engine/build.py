@@ -35,8 +35,10 @@ FLAGS = (
 SANITIZERS = (
     "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
+#: Bytes by RDMA, for every engine that has them.
+VERBS = tuple(f"shared/verbs/{n}.c" for n in ("verbs", "verbs_port", "verbs_none"))
 #: What client and server of the reference engine are both made with.
-WIRE = tuple(f"reference/{n}.c" for n in ("wire", "link", "lanes", "verbs", "verbs_port"))
+WIRE = (*(f"reference/{n}.c" for n in ("wire", "link", "lanes")), *VERBS)
 SERVER = (
     *(f"reference/server/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
     *(f"reference/server/{n}.c" for n in ("ops", "copy", "staging", "striped", "code", "launch", "handles", "driver")),

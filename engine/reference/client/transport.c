@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "say.h"
-#include "../verbs.h"
+#include "../../shared/verbs/verbs.h"
 
 #define FIRST_MS 5000 /* until the first answer by verbs */
 

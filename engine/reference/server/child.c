@@ -18,7 +18,7 @@
 #include "options.h"
 #include "report.h"
 #include "session.h"
-#include "../verbs.h"
+#include "../../shared/verbs/verbs.h"
 
 #define SEND_TIMEOUT_S 5
 

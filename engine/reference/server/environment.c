@@ -14,7 +14,7 @@
 #include "handles.h"
 #include "options.h"
 #include "session.h"
-#include "../verbs.h"
+#include "../../shared/verbs/verbs.h"
 
 struct text {
     char *at;

@@ -27,7 +27,7 @@
 #include "join.h"
 #include "options.h"
 #include "report.h"
-#include "../verbs.h"
+#include "../../shared/verbs/verbs.h"
 
 #define ACCEPTS 64 /* connections between two looks at children and signals */
 #define BACKLOG 4096

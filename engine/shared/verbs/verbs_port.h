@@ -8,6 +8,10 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 struct verbs;
 
 /* What an end tells the other one over TCP. Its address, thus its GID, is not told: each takes that of the TCP peer. */
@@ -35,4 +39,7 @@ void verbs_forget(struct verbs *v);
 struct verbs_port { const char *device; unsigned port, gid_index, mtu_bytes; };
 void verbs_where(const struct verbs *v, struct verbs_port *where);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

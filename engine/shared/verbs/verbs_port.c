@@ -1,13 +1,23 @@
 /* The RDMA port that has a connection's address, and a queue pair on it. libibverbs is loaded when it is first wanted:
  * programs and servers that keep to TCP need none. */
+#ifdef WITH_VERBS /* else verbs_none.c */
 #define _GNU_SOURCE
 #include "verbs_port.h"
 
+#include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "verbs_inside.h"
 
 static int because(char why[VERBS_WHY], const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -18,17 +28,6 @@ static int because(char why[VERBS_WHY], const char *format, ...) {
     va_end(arguments);
     return -1;
 }
-
-#ifdef WITH_VERBS
-
-#include <arpa/inet.h>
-#include <dlfcn.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <sys/resource.h>
-#include <unistd.h>
-
-#include "verbs_inside.h"
 
 #define MOST_GIDS 1024 /* of a device, in use; the kernel refuses (EINVAL) to be asked for more than 64 KiB of them */
 #define BITS_24 0xffffffu
@@ -219,7 +218,11 @@ struct verbs *verbs_open(int fd, char why[VERBS_WHY]) {
     v->first_packet &= BITS_24;
     v->peer = gid_of((struct sockaddr *)&there);
     pthread_mutex_init(&v->lock, NULL);
-    pthread_cond_init(&v->moved, NULL);
+    pthread_condattr_t by;
+    pthread_condattr_init(&by);
+    pthread_condattr_setclock(&by, CLOCK_MONOTONIC);
+    pthread_cond_init(&v->moved, &by);
+    pthread_condattr_destroy(&by);
     union ibv_gid own = gid_of((struct sockaddr *)&here);
     if (find_port(v, &own, why) || make_pair(v, why)) {
         verbs_close(v);
@@ -293,32 +296,5 @@ void verbs_forget(struct verbs *v) {
 void verbs_where(const struct verbs *v, struct verbs_port *where) {
     *where = (struct verbs_port){v->device, v->port, v->gid_index, 128u << v->mtu};
 }
-
-#else /* without libibverbs' header */
-
-static int none(char why[VERBS_WHY]) {
-    return because(why, "this engine was built where libibverbs' header was not there (package libibverbs-dev)");
-}
-
-struct verbs *verbs_open(int fd, char why[VERBS_WHY]) {
-    (void)fd;
-    (void)none(why);
-    return NULL;
-}
-
-int verbs_check(const struct sockaddr *address, char why[VERBS_WHY]) {
-    (void)address;
-    return none(why);
-}
-
-int verbs_connect(struct verbs *v, const struct verbs_end *theirs, char why[VERBS_WHY]) {
-    (void)v, (void)theirs;
-    return none(why);
-}
-
-void verbs_tell(const struct verbs *v, struct verbs_end *end) { (void)v, (void)end; }
-void verbs_close(struct verbs *v) { (void)v; }
-void verbs_forget(struct verbs *v) { (void)v; }
-void verbs_where(const struct verbs *v, struct verbs_port *where) { (void)v, (void)where; }
 
 #endif

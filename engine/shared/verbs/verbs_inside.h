@@ -44,7 +44,8 @@ struct verbs {
     int error; /* errno of that, 0: the peer closed the connection */
     int patience_ms;
     unsigned posted; /* orders to send that are not completed */
-    uint64_t sent, credited, released; /* bytes: given to the device, taken by the peer, free again */
+    uint64_t heard_ns; /* when the last one was, or the first one was given */
+    uint64_t sent, arrived_there, credited, released; /* bytes: given to the device, with the peer, taken by it, free again */
     unsigned done; /* messages with data that are completed, as ends.first counts */
     struct ends out_ends;
     uint64_t arrived, taken, told; /* bytes: in the ring, out of it, said to the peer */
