@@ -45,6 +45,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.write_text(text)
     monkeypatch.setattr(torch_build, "SOURCES", top)
     monkeypatch.setattr(torch_build, "TORCH", top / "torch")
+    monkeypatch.setattr(torch_build, "VERBS", ())  # of C too
     monkeypatch.setattr(torch_build, "compile_shown", lambda _folder: [])  # of C, with tests of its own
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return top / "torch"

@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 from conftest import NEEDS_VMS, ROOT, Lab, machines, toolkit
 
+from tests.support import torch_engine, torch_env
 from tests.support.engine_run import MIB, PRELUDE, TOKEN, UUIDS
 from tests.support.engine_verbs import TCP_BYTES
+from tests.support.torch_verbs import PROGRAM, UP, packed
 from toolkit.engine import build, host_modules
 from toolkit.lab import lab as labs
 from toolkit.lease import unit
@@ -107,8 +109,8 @@ class Pair:
         """Of its RDMA port."""
         return json.loads(self.does(node, "ip -j -4 addr show dev fab0"))[0]["addr_info"][0]["local"]
 
-    def serve(self, transport: str) -> None:
-        """Start the server anew, sandboxed as a lease's unit is."""
+    def serve(self, transport: str, engine: str = "") -> None:
+        """Start the server anew, sandboxed as a lease's unit is: the reference engine's, or another one."""
         self.ssh(SERVER, f"systemctl stop {UNIT}; systemctl reset-failed {UNIT}")
         given = [*unit._SANDBOX, "DynamicUser=yes", f"RuntimeDirectory={UNIT}", f"LoadCredential=token:{HOME}/token"]
         given += [f"IPAddressAllow={self.address(CLIENT)}", f"LimitMEMLOCK={unit.MEMLOCK}"]
@@ -116,11 +118,14 @@ class Pair:
         given += [f"Environment=LD_LIBRARY_PATH={HOME}/devices ELASTIC_AI_EMULATED_GPUS={HOME}/gpus.json"]
         given += [f"Environment=ELASTIC_AI_EMULATED_STATE=/run/{UNIT}/state"]
         words = " ".join(f"--property='{value}'" for value in given)
-        server = f"{HOME}/bin/elastic-ai-refserver --bind {self.address(SERVER)} --port {PORT} --report-fd 1"
+        given += [f"Environment=PYTHONPATH={HOME}/packages HOME=/run/{UNIT}"] if engine else []
+        server = (
+            f"{engine or HOME + '/bin/elastic-ai-refserver'} --bind {self.address(SERVER)} --port {PORT} --report-fd 1"
+        )
         server += f" --allow {self.address(CLIENT)} --token-file /run/credentials/{UNIT}.service/token"
         server += f" --port-file /run/{UNIT}/port --transport {transport}"
         self.does(SERVER, f"systemd-run --quiet --unit={UNIT} {words} {server}")
-        self.does(SERVER, f"for i in $(seq 100); do [ -e /run/{UNIT}/port ] && exit 0; sleep 0.2; done; exit 1")
+        self.does(SERVER, f"for i in $(seq 600); do [ -e /run/{UNIT}/port ] && exit 0; sleep 0.2; done; exit 1")
 
     def events(self) -> list[dict[str, Any]]:
         """What the server has reported, over all its starts."""
@@ -248,3 +253,62 @@ def test_an_address_without_rdma_is_refused_at_both_ends(pair: Pair) -> None:
     pair.serve("tcp")
     said, err = pair.run("said(code(cuda.cuInit, 0))")
     assert (said, "offers tcp alone" in err) == (46, True)
+
+
+@pytest.fixture(scope="module")
+def torch_pair(pair: Pair) -> Pair:
+    """The same machines with PyTorch and its engine, whose server offers both transports."""
+    packages = Path(torch_engine.torch_build.ask(str(torch_env.python())).folder).parent
+    both = packed((packages, "packages"), (torch_engine.built(), "torch"))
+    for node in (SERVER, CLIENT):
+        pair.does(node, f"tar -xf - -C {HOME}", both)
+    pair.serve("tcp,verbs", f"/usr/bin/python3 {HOME}/torch/bin/elastic-ai-torchserver --device cpu --threads 1")
+    return pair
+
+
+def by_torch(pair: Pair, program: str, transport: str) -> tuple[int, str, str]:
+    """How a PyTorch program on the client ends; without a transport it computes there."""
+    given = {"PYTHONPATH": f"{HOME}/packages", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    if transport:
+        given |= {"PYTHONPATH": f"{HOME}/torch/python:{HOME}/packages", "ELASTIC_AI_TRANSPORT": transport}
+        given |= {"ELASTIC_AI_TORCH_SERVERS": f"{pair.address(SERVER)}:{PORT}"}
+        given |= {"ELASTIC_AI_TOKEN_FILE": f"{HOME}/token"}
+    words = "env " + " ".join(f"{name}={value}" for name, value in given.items())
+    return pair.ssh(CLIENT, f"{words} python3 -", program.encode(), timeout_s=900)
+
+
+def test_a_pytorch_program_goes_by_the_rdma_port_with_the_bits_of_its_own_machine(torch_pair: Pair) -> None:
+    counts = PORT_COUNTS + "print(*port_counts())"
+    ends = {}
+    for transport in ("", "verbs", "tcp"):
+        before = [int(n) for n in torch_pair.does(CLIENT, "python3 -", counts.encode()).split()]
+        code, out, err = by_torch(torch_pair, PROGRAM, transport)
+        after = [int(n) for n in torch_pair.does(CLIENT, "python3 -", counts.encode()).split()]
+        assert code == 0, err
+        *lines, last = out.splitlines()
+        packets = [y - x for x, y in zip(before, after, strict=True)]
+        ends[transport] = (json.loads(last), [line for line in lines if line.startswith("loss")], packets)
+        assert f"device {'cuda' if transport else 'cpu'}" in lines
+        print(json.dumps({"transport": transport, "same, tcp bytes": json.loads(last), "packets": packets}))
+    (same, tcp), losses, (sent, received) = ends["verbs"]
+    assert same
+    assert losses == ends[""][1] == ends["tcp"][1]
+    assert len(losses) == 6
+    assert min(sent, received) >= 2 * UP / LARGEST_PACKET, "each byte was in a packet of the port"
+    assert tcp < 2_000
+    assert ends["tcp"][2] == [0, 0], "TCP where it is asked for"
+    assert ends["tcp"][0][1] > 4 * UP
+
+
+def test_pytorch_without_the_other_ends_packets_is_told_and_gets_no_tcp(torch_pair: Pair) -> None:
+    where = ("--name", torch_pair.lab.name, SERVER)
+    touch = "import torch; print(torch.ones(3, device='cuda').sum().item())"
+    assert toolkit("lab", "fault", "set", *where, "firewall-4791").returncode == 0
+    try:
+        code, out, err = by_torch(torch_pair, touch, "verbs")
+        print(err)
+        assert (code, out) == (1, "")
+        assert "is UDP port 4791 open between the two machines?" in err.splitlines()[-1]
+        assert by_torch(torch_pair, touch, "tcp")[:2] == (0, "3.0\n"), "TCP would have been there"
+    finally:
+        toolkit("lab", "fault", "clear", *where)

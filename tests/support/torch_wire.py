@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MAGIC, VERSION = b"EAITRCH\n", 4
+MAGIC, VERSION = b"EAITRCH\n", 5
 (
     SIGNATURE, CALL, ASK, ALLOC, FREE, RESIZE, UP, DOWN, SYNC, FORGET, FLAGS, SEED, RNG_KEEP, RNG_USE, RNG_GET, RNG_SET,
     EVENT, EVENT_WAIT, DEVICE, COLLECTIVE, DROP, PEER_COPY, STAGE, USE,
-    GRAPH, RUN,
-) = range(1, 27)  # fmt: skip
+    GRAPH, RUN, VERBS,
+) = range(1, 28)  # fmt: skip
 WELCOME, ANSWER, DATA, REFUSED, STARTING, NOTICE = range(1, 7)
 RUNTIME, INDEX, TYPE, VALUE, NOT_IMPLEMENTED, LINALG, OUT_OF_MEMORY, ACCELERATOR, ENGINE = range(9)
 COUNTERS = ("calls", "failed", "relaid", "storages", "storage_bytes", "peak_bytes", "signatures", "signature_bytes")
@@ -30,9 +30,10 @@ def text(words: str | bytes) -> bytes:
     return struct.pack("<I", len(raw)) + raw
 
 
-def hello(token: str, version: int = VERSION, magic: bytes = MAGIC) -> bytes:
-    """What a client begins with."""
-    return struct.pack("<8sII64s64s256s", magic, version, os.getpid(), b"2.13.0", b"test", token.encode())
+def hello(token: str, version: int = VERSION, magic: bytes = MAGIC, transport: int = 0) -> bytes:
+    """What a client begins with. transport: 0 TCP, 1 verbs."""
+    words = (magic, version, os.getpid(), b"2.13.0", b"test", transport, token.encode())
+    return struct.pack("<8sII64s60sI256s", *words)
 
 
 def connected(port: int, timeout_s: float = 20.0) -> socket.socket:

@@ -19,6 +19,7 @@ from toolkit.lease.engines import (
     lupine,
     reference,
     run_elsewhere,
+    torch,
     transport_of,
 )
 
@@ -53,7 +54,7 @@ def test_reference_limits_memory_by_itself() -> None:
     assert "--memory-limit" not in reference.command(start()).argv
 
 
-def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path) -> None:
+def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = list(reference.command(replace(start(), transport="verbs")).argv)
     assert words[words.index("--transport") + 1] == "verbs"
     by = [Server("10.0.0.1", 21000, "a" * 20, 1, "verbs"), Server("10.0.0.3", 21010, "b" * 20, 2)]
@@ -61,6 +62,14 @@ def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path) -> None:
         reference.client(Path("/e"), by, tmp_path)
     assert not list(tmp_path.iterdir()), "no tokens are left"
     assert reference.client(Path("/e"), by[:1], tmp_path)["ELASTIC_AI_TRANSPORT"] == "verbs"
+    (tmp_path / "tokens").unlink()
+    with pytest.raises(LeaseError, match="speak tcp and verbs"):
+        torch.client(Path("/e"), by, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert torch.client(Path("/e"), by[:1], tmp_path)["ELASTIC_AI_TRANSPORT"] == "verbs"
+    monkeypatch.setattr(torch, "python_of", lambda _: Path("/python"))
+    words = list(torch.command(replace(start(), transport="verbs")).argv)
+    assert words[words.index("--transport") + 1] == "verbs"
     for name in ("lupine", "bitfusion"):
         transport_of(name, "tcp")
         with pytest.raises(LeaseError, match="speaks tcp and not verbs"):

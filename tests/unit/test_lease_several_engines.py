@@ -152,11 +152,12 @@ def test_servers_without_the_engine_are_left_out_and_a_pool_without_it_is_refuse
     assert ask.against_pool(host, LeaseWish(engine="torch"), "run", lambda _: None).excluded == ()
 
 
-def test_an_engine_beside_a_first_one_by_rdma_has_tcp() -> None:
+def test_an_engine_beside_a_first_one_by_rdma_has_it_too_or_tcp() -> None:
     assert transport_of("reference", "verbs") == "verbs"
-    assert transport_of("torch", "verbs", first=False) == "tcp"
+    assert transport_of("torch", "verbs", first=False) == "verbs"
+    assert transport_of("tensorflow", "verbs", first=False) == "tcp"
     with pytest.raises(LeaseError, match="speaks tcp and not verbs"):
-        transport_of("torch", "verbs")
+        transport_of("tensorflow", "verbs")
     with pytest.raises(LeaseError, match="speaks tcp and not verbs"):
         transport_of("lupine", "verbs")
 

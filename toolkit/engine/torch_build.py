@@ -5,8 +5,8 @@ against is asked of that Python itself, and nothing of PyTorch is needed by the 
 content: a second build compiles only what changed.
 
 Artefact (a folder, or tar.gz of it):
-    engine.json                             {"engine": "torch", "release": R, "protocol": "4", "glibc": "2.34",
-                                             "machine": ..., "transports": ["tcp"], "torch": ["2.13"]}
+    engine.json                             {"engine": "torch", "release": R, "protocol": "5", "glibc": "2.34",
+                                             "machine": ..., "transports": ["tcp", "verbs"], "torch": ["2.13"]}
     bin/elastic-ai-torchserver              the server, a Python program
     lib/elastic_ai_torchserver/             its modules
     lib/libelastic_ai_cuda_memory.so        what it preloads on a GPU: memory is overwritten, and counted for a lease
@@ -32,7 +32,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.engine.build import SOURCES, EngineInfo, compile_library, compile_shown, needed_glibc, write_archive
+from toolkit.engine.build import (
+    SOURCES,
+    VERBS,
+    EngineInfo,
+    compile_library,
+    compile_shown,
+    needed_glibc,
+    transports,
+    write_archive,
+)
 from toolkit.errors import BuildError
 from toolkit.loudness import progress
 from validation.base.files import cache_folder
@@ -40,7 +49,7 @@ from validation.base.temporary import room
 from validation.rules.release import release as toolkit_release
 
 TORCH = SOURCES / "torch"
-PROTOCOL = "4"  # WIRE_VERSION in torch/shared/wire.h
+PROTOCOL = "5"  # WIRE_VERSION in torch/shared/wire.h
 LAUNCHER = "elastic-ai-torchserver"
 OPERATORS = "torch-operators.txt"
 MODULES = "elastic_ai_torchserver"
@@ -49,10 +58,10 @@ CUDA_MEMORY = "libelastic_ai_cuda_memory.so"
 CUDA_MEMORY_SOURCES = ("cuda_memory.c", "cuda_runtime.c")
 #: Folders of sources of each library.
 LIBRARIES = {"libelastic_ai_torch": ("client", "shared"), "libelastic_ai_torchserver": ("server", "shared")}
-FLAGS = (
-    "-std=c++20", "-O2", "-g0", "-fPIC", "-fstack-protector-strong", "-Wall", "-Wextra", "-Wno-unused-parameter",
-    "-pthread",
-)  # fmt: skip
+ALL_FLAGS = ("-O2", "-g0", "-fPIC", "-fstack-protector-strong", "-Wall", "-Wextra", "-pthread")
+FLAGS = ("-std=c++20", *ALL_FLAGS, "-Wno-unused-parameter")
+#: Of bytes by RDMA, which both libraries have, each its own.
+C_FLAGS = ("-std=c11", *ALL_FLAGS, "-fvisibility=hidden")
 LINK = ("-shared", "-Wl,-z,defs", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none", "-pthread")
 #: For tests; the program that loads such a library preloads the sanitizers' own.
 #: `vptr` is left out: it asks for type information that torch's libraries keep to themselves.
@@ -144,7 +153,8 @@ def missing_tools() -> str:
 
 
 def _sources(library: str) -> list[Path]:
-    return [path for folder in LIBRARIES[library] for path in sorted((TORCH / folder).glob("*.cc"))]
+    own = [path for folder in LIBRARIES[library] for path in sorted((TORCH / folder).glob("*.cc"))]
+    return own and [*own, *(SOURCES / name for name in VERBS)]
 
 
 def _reads(source: Path) -> list[Path]:
@@ -193,11 +203,18 @@ def _run(command: Sequence[str], what: str) -> None:
         raise BuildError(missing_tools() or f"g++ failed for {what}:\n{done.stderr.strip()}")
 
 
-def _compile(source: Path, torch: Torch, flags: Sequence[str], kept: Path) -> None:
+def _name(source: Path) -> str:
+    return source.relative_to(SOURCES).as_posix().removeprefix("torch/")
+
+
+def _compile(source: Path, torch: Torch, more: Sequence[str], kept: Path) -> None:
     """The object of a source as `kept`, in one rename."""
     include = torch.folder / "include"
-    command = ["g++", *flags, f"-I{TORCH}", f"-I{SOURCES}"]
-    command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+    if source.suffix == ".c":
+        command = ["gcc", *C_FLAGS, *more, *(["-DWITH_VERBS"] if "verbs" in transports() else [])]
+    else:
+        command = ["g++", *FLAGS, *more, f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}", f"-I{TORCH}", f"-I{SOURCES}"]
+        command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
     with room("eai-torch", kept.parent) as scratch:
         _run([*command, "-c", str(source), "-o", str(scratch / "object.o")], str(source.relative_to(SOURCES)))
         (scratch / "object.o").replace(kept)
@@ -210,8 +227,8 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
         objects.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (OSError, RuntimeError) as fault:
         raise BuildError(f"objects cannot be kept in this user's cache: {fault}; set XDG_CACHE_HOME") from fault
-    flags = (*FLAGS, *(SANITIZERS if sanitized else ("-D_FORTIFY_SOURCE=2",)), f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}")
-    about = (flags, torch.version, torch.git, _compiler())
+    more = SANITIZERS if sanitized else ("-D_FORTIFY_SOURCE=2",)
+    about = (FLAGS, C_FLAGS, more, transports(), torch.version, torch.git, torch.abi, _compiler())
     parts = {library: _sources(library) for library in LIBRARIES if not sanitized or "server" in LIBRARIES[library]}
     if lacks := [library for library, sources in parts.items() if not sources]:
         raise BuildError(f"{TORCH}: no sources of {' and '.join(lacks)}")
@@ -222,11 +239,11 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
     for kept in set(wanted.values()) - {wanted[source] for source in todo}:
         kept.touch()
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        jobs = {pool.submit(_compile, source, torch, flags, wanted[source]): source for source in todo}
+        jobs = {pool.submit(_compile, source, torch, more, wanted[source]): source for source in todo}
         try:
             for number, job in enumerate(as_completed(jobs), 1):
                 job.result()
-                progress(f"torch {torch.minor}: {jobs[job].relative_to(TORCH)} compiled, {number} of {len(todo)}")
+                progress(f"torch {torch.minor}: {_name(jobs[job])} compiled, {number} of {len(todo)}")
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
@@ -245,7 +262,7 @@ def _link(folder: Path, library: str, objects: Sequence[Path], torch: Torch, san
     partial = target.with_name(f".{target.name}.{os.getpid()}")
     command = ["g++", *link, f"-Wl,-soname,{target.name}", "-o", str(partial), *(str(path) for path in objects)]
     try:
-        _run([*command, f"-L{torch.folder / 'lib'}", "-lc10", "-ltorch_cpu"], target.name)
+        _run([*command, f"-L{torch.folder / 'lib'}", "-lc10", "-ltorch_cpu", "-ldl"], target.name)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -254,10 +271,10 @@ def _link(folder: Path, library: str, objects: Sequence[Path], torch: Torch, san
 
 def default_release() -> str:
     """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
-    folders = (TORCH, SOURCES / "nvml")
+    folders = (TORCH, SOURCES / "nvml", SOURCES / "shared/verbs")
     found = sorted(path for folder in folders for path in folder.rglob("*"))
     paths = [path for path in found if path.is_file() and "__pycache__" not in path.parts]
-    return f"{toolkit_release()}-{_digest((FLAGS, LINK), paths)[:8]}"
+    return f"{toolkit_release()}-{_digest((FLAGS, C_FLAGS, LINK, transports()), paths)[:8]}"
 
 
 def build_folder(
@@ -275,7 +292,7 @@ def build_folder(
     _copy_tree(TORCH / "server" / MODULES, folder / "lib" / MODULES)
     _copy_tree(TORCH / "python", folder / "python")
     info = TorchInfo(
-        "torch", chosen, PROTOCOL, needed_glibc(files), platform.machine(), ("tcp",),
+        "torch", chosen, PROTOCOL, needed_glibc(files), platform.machine(), transports(),
         tuple(torch.minor for torch in sorted(torches, key=lambda one: one.numbers)),
     )  # fmt: skip
     (folder / "engine.json").write_text(json.dumps(asdict(info), indent=2) + "\n")

@@ -27,7 +27,7 @@ int eat_error_kind(void);
 /* Registers kernels, guard, hooks, allocator and generators for `devices` devices. Opens nothing and needs no server. May be called again
  * as long as nothing is connected: then only the devices and servers change. 0 devices: CUDA is built, but not available.
  * where_json: {"servers": ["host:port", ...], "tokens": ["token of the server", ...], "devices": [[server, index there], ...],
- *              "sync": false, "timeout_s": 0}
+ *              "sync": false, "timeout_s": 0, "transport": "tcp" or "verbs"}
  * "devices" gives for each device of the program its server (position in "servers") and the number there, so that
  * CUDA_VISIBLE_DEVICES is the caller's to read; it may be left out: then device i is the first one of server i.
  * "sync" waits after each operator (ELASTIC_AI_TORCH_SYNC=1). "timeout_s": a wait that is longer ends with an error that

@@ -1,10 +1,6 @@
 // Sending and receiving of one connection: see queue.h. How it is opened and what is read stand in queue_open.cc, queue_read.cc.
 #include "queue.h"
 
-#include <linux/sockios.h>
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,11 +22,6 @@ constexpr uint32_t CUT_S = 30;                      // nothing is acknowledged f
 constexpr size_t IDLE_PIECE = size_t(256) << 10;   // of what is sent while nothing else is: an operator waits for one at most
 constexpr int IDLE_NAP_US = 200;
 constexpr int NAP_US = 60;                         // the writer looks again after this, before it sleeps
-
-bool is_readable(int fd) {
-  pollfd ready{fd, POLLIN, 0};
-  return ::poll(&ready, 1, 0) != 0;
-}
 
 std::string cut_off(const Where& where) {
   return "the GPU server " + where.name() + " has acknowledged nothing for " + std::to_string(CUT_S) +
@@ -155,7 +146,7 @@ Connection::Went Connection::write_all(const char* data, size_t count, size_t& d
   using Clock = std::chrono::steady_clock;
   auto looked = Clock::now();
   while (done < count) {
-    ssize_t went = ::send(fd_, data + done, count - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+    ssize_t went = carrier_.write(data + done, count - done);
     if (went > 0) done += static_cast<size_t>(went);
     bool full = went < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
     if (went <= 0 && !full && !(went < 0 && errno == EINTR)) {
@@ -168,16 +159,15 @@ Connection::Went Connection::write_all(const char* data, size_t count, size_t& d
       bool mine = !reading_;
       if (mine) reading_ = true;
       lock.unlock();
-      pollfd ready{fd_, static_cast<short>(mine ? POLLOUT | POLLIN : POLLOUT), 0};
-      ::poll(&ready, 1, 100);
+      bool readable = carrier_.wait_for_room(mine);
       if (mine) {
-        if ((ready.revents & POLLIN) || at_ < have_) read_message();
+        if (readable || at_ < have_) read_message();
         lock.lock();
         reading_ = false;
         answered_.notify_all();
         lock.unlock();
       }
-      if (is_cut(fd_, CUT_S)) fail(cut_off(where_));
+      if (is_cut(carrier_.fd(), CUT_S)) fail(cut_off(where_));
     }
     auto now = Clock::now();
     if (!may_stop || now - looked < std::chrono::milliseconds(90)) continue;
@@ -205,10 +195,7 @@ void Connection::put_piece(Idle& idle, size_t most) {
 }
 
 // Whether the network has taken nearly all that was sent, so that what comes next would hardly wait.
-bool Connection::is_idle() const {
-  int unsent = 0;
-  return ::ioctl(fd_, SIOCOUTQNSD, &unsent) < 0 || static_cast<size_t>(unsent) < IDLE_PIECE;
-}
+bool Connection::is_idle() { return carrier_.is_idle(IDLE_PIECE); }
 
 void Connection::send_idle(uint32_t number, const char* data, size_t count, std::shared_ptr<void> keep) {
   Lock lock(mutex_);
@@ -295,7 +282,7 @@ void Connection::wait(Ticket& ticket) {
     if (!reading_) {
       reading_ = true;
       lock.unlock();
-      while (pages.count && at_ == have_ && !is_readable(fd_)) pages.make_next();  // the server computes still
+      while (pages.count && at_ == have_ && !carrier_.is_readable()) pages.make_next();  // the server computes still
       read_message();
       lock.lock();
       reading_ = false;
@@ -308,7 +295,7 @@ void Connection::wait(Ticket& ticket) {
     if (now - looked < std::chrono::milliseconds(90)) continue;
     looked = now;
     lock.unlock();
-    if (is_cut(fd_, CUT_S)) fail(cut_off(where_));
+    if (is_cut(carrier_.fd(), CUT_S)) fail(cut_off(where_));
     if (interrupted && interrupted()) throw Interrupted();
     lock.lock();
     double waited_s = std::chrono::duration<double>(now - began).count();
@@ -327,8 +314,7 @@ bool Connection::is_done(Ticket& ticket) {
   if (!reading_) {
     reading_ = true;
     lock.unlock();
-    pollfd ready{fd_, POLLIN, 0};
-    while (at_ < have_ || ::poll(&ready, 1, 0) > 0) {
+    while (at_ < have_ || carrier_.is_readable()) {
       if (!read_message()) break;
       Lock look(mutex_);
       if (ticket.done || dead_) break;
@@ -356,7 +342,7 @@ void Connection::fail(const std::string& why) {
   Lock lock(mutex_);
   if (dead_) return;
   dead_ = true;
-  const char* lost = welcome_ ? "; what was on its GPUs is gone: start the program again from its last checkpoint" : "";
+  const char* lost = begun_ ? "; what was on its GPUs is gone: start the program again from its last checkpoint" : "";
   why_ = ending_.empty() ? why + lost : ending_;
   pending_.clear();
   idle_.clear();
@@ -366,7 +352,7 @@ void Connection::fail(const std::string& why) {
 }
 
 void Connection::close() {
-  if (fd_ < 0) return;
+  if (!is_open()) return;
   {
     Lock lock(mutex_);
     // The thread of the connection writes: it gives up where the server takes nothing, once `dead_` is set.
@@ -380,16 +366,14 @@ void Connection::close() {
     work_.notify_all();
     background_.notify_all();
   }
-  ::shutdown(fd_, SHUT_RDWR);
+  carrier_.shut();
   if (writer_.joinable()) writer_.join();
   if (reader_.joinable()) reader_.join();
-  ::close(fd_);
-  fd_ = -1;
+  carrier_.close();
 }
 
 void Connection::abandon() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  carrier_.forget();
   if (writer_.joinable()) writer_.detach();
   if (reader_.joinable()) reader_.detach();
 }

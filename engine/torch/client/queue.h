@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "../shared/wire.h"
+#include "carrier.h"
 
 namespace eat {
 
@@ -60,6 +61,7 @@ struct Ticket {
 struct Where {
   std::string host, port, token;
   double timeout_s = 0;  // longest wait for an answer; 0: as long as the connection lives
+  Transport transport = Transport::TCP;  // that alone, or no connection
   std::string name() const { return host + ":" + port; }
 };
 
@@ -74,7 +76,7 @@ class Connection {
 
   // Connects, says hello and reads WELCOME. Throws Lost, Interrupted.
   void open(const std::string& torch_version);
-  bool is_open() const { return fd_ >= 0; }
+  bool is_open() const { return carrier_.is_open(); }
   const Where& where() const { return where_; }
   const std::string& torch_version() const { return torch_version_; }  // the server's
   const std::string& devices_json() const { return devices_json_; }
@@ -150,10 +152,13 @@ class Connection {
 
   int dial();
   void hello(const std::string& torch_version);
+  void give_up_opening(const std::string& why);
+  void begin_verbs(Reader& in);
+  void prove_verbs();
   void put(uint8_t device, std::string_view bytes);
   void wake();
   void put_piece(Idle& idle, size_t most);
-  bool is_idle() const;
+  bool is_idle();
   void check(const Lock&) const;
   // By a thread of the program's (`may_stop`): true when its user has interrupted it; what is left is in the queue again.
   bool send_pending(Lock& lock, bool may_stop);
@@ -170,10 +175,10 @@ class Connection {
   void fail(const std::string& why);
 
   Where where_;
-  int fd_ = -1;
+  Carrier carrier_;
   std::string torch_version_, devices_json_, ending_;
   std::unordered_set<std::string> operators_;  // that the server allows
-  bool welcome_ = false;
+  bool welcome_ = false, begun_ = false;
 
   std::mutex mutex_;  // of all below
   std::condition_variable work_, answered_, background_;

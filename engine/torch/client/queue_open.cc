@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "../../shared/verbs/verbs.h"
 #include "queue.h"
 
 namespace eat {
@@ -58,6 +59,11 @@ int connect_within(int fd, const sockaddr* address, socklen_t length) {
   return error;
 }
 
+std::string unreached(const Where& where, const std::string& device, const std::string& why) {
+  return "verbs to the GPU server " + where.name() + " cannot be had, and nothing else was asked for: the first words by " + device +
+         " got no answer (" + why + "); is UDP port 4791 open between the two machines?";
+}
+
 void fill(char* to, size_t room, const std::string& text) { memcpy(to, text.data(), std::min(room - 1, text.size())); }
 
 }  // namespace
@@ -93,14 +99,20 @@ void Connection::hello(const std::string& torch_version) {
   char name[64] = {};
   ::gethostname(name, sizeof name - 1);
   fill(hello.client, sizeof hello.client, name);
+  hello.transport = static_cast<uint32_t>(where_.transport);
   memcpy(hello.token, where_.token.data(), std::min(sizeof hello.token, where_.token.size()));
   size_t done = 0;
   write_all(reinterpret_cast<const char*>(&hello), sizeof hello, done, false);
 }
 
+void Connection::give_up_opening(const std::string& why) {
+  carrier_.close();
+  throw Lost(why);
+}
+
 void Connection::open(const std::string& torch_version) {
   using Clock = std::chrono::steady_clock;
-  fd_ = dial();
+  carrier_.take(dial());
   buffer_.resize(READ_BYTES);
   hello(torch_version);
   auto began = Clock::now();
@@ -112,21 +124,61 @@ void Connection::open(const std::string& torch_version) {
       why_ = "the GPU server " + where_.name() + " took the connection and said nothing in " + std::to_string(int(WELCOME_S)) + " s";
     }
     if (dead_) {
-      std::string why = why_;
+      std::string why = carrier_.by_verbs() ? unreached(where_, carrier_.device(), why_) : why_;
       lock.unlock();
-      ::close(fd_);
-      fd_ = -1;
-      throw Lost(why);
+      give_up_opening(why);
     }
     lock.unlock();
     if (!welcome_ && interrupted && interrupted()) {
-      ::close(fd_);
-      fd_ = -1;
+      carrier_.close();
       throw Interrupted();
     }
   }
+  if (carrier_.by_verbs()) prove_verbs();
+  begun_ = true;
   writer_ = std::thread([this] { write_loop(); });
   reader_ = std::thread([this] { read_loop(); });
+}
+
+// The server has told its end: ours goes by TCP, and all that comes after it by the queue pair.
+void Connection::begin_verbs(Reader& in) {
+  auto theirs = in.get<verbs_end>();
+  in.finish();
+  if (where_.transport != Transport::VERBS || carrier_.by_verbs()) throw WireError("verbs, which were not asked for");
+  char why[VERBS_WHY];
+  verbs* made = verbs_open(carrier_.fd(), why);
+  if (made && verbs_connect(made, &theirs, why)) {
+    verbs_close(made);
+    made = nullptr;
+  }
+  if (!made) return fail("verbs to the GPU server " + where_.name() + " cannot be had, and nothing else was asked for: " + why);
+  Writer told;
+  verbs_end ours{};
+  verbs_tell(made, &ours);
+  size_t began = told.begin(ToServer::VERBS);
+  told.put(ours);
+  told.end(began);
+  size_t done = 0;
+  write_all(told.bytes.data(), told.bytes.size(), done, false);
+  carrier_.take(made);
+}
+
+// WELCOME came by it; now whether the server gets what goes by it, before anything is begun.
+void Connection::prove_verbs() {
+  auto asked = ticket();
+  Writer question;
+  size_t began = question.begin(ToServer::SYNC);
+  question.put(asked->tag);
+  question.end(began);
+  send(0, question.bytes);
+  try {
+    wait(*asked);
+  } catch (const Lost& lost) {
+    give_up_opening(unreached(where_, carrier_.device(), lost.what()));
+  } catch (const Interrupted&) {
+    carrier_.close();
+    throw;
+  }
 }
 
 }  // namespace eat

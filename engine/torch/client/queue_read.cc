@@ -1,6 +1,4 @@
 // What comes back by a connection: answers, data, notices. Only the thread that has the reader's role is in here.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -17,7 +15,7 @@ bool Connection::read_rest(char* to, size_t count) {
     size_t left = count - in_.have;
     if (at_ == have_) {
       bool direct = left >= buffer_.size();
-      ssize_t got = ::recv(fd_, direct ? to + in_.have : buffer_.data(), direct ? left : buffer_.size(), 0);
+      ssize_t got = carrier_.read(direct ? to + in_.have : buffer_.data(), direct ? left : buffer_.size());
       if (got < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK)) return false;
       if (got <= 0) {
         std::string why = got == 0 ? "it ended" : strerror(errno);
@@ -109,6 +107,7 @@ void Connection::handle(ToClient kind, const std::string& body) {
       in.get<uint8_t>();
       return fail("the GPU server " + where_.name() + " refused this session: " + in.text());
     }
+    case ToClient::VERBS: return begin_verbs(in);
     case ToClient::WELCOME: {
       auto version = in.get<uint32_t>();
       if (version != WIRE_VERSION) {

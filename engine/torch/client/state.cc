@@ -42,14 +42,21 @@ thread_local int current = 0;
 const char* const BAD_FORK =
     "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method";
 
-Where where_of(const Json& address, const Json& token, double timeout_s) {
+Where where_of(const Json& address, const Json& token, double timeout_s, Transport transport) {
   size_t colon = address.text.rfind(':');
   if (colon == std::string::npos || colon + 1 == address.text.size()) {
     throw std::invalid_argument("ELASTIC_AI_TORCH_SERVERS: " + quoted(address.text) + " is not host:port");
   }
   std::string host = address.text.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return {host, address.text.substr(colon + 1), token.text, timeout_s};
+  return {host, address.text.substr(colon + 1), token.text, timeout_s, transport};
+}
+
+// "" (not said) is TCP.
+Transport transport_of(const std::string& name) {
+  if (name == "verbs") return Transport::VERBS;
+  if (name.empty() || name == "tcp") return Transport::TCP;
+  throw std::invalid_argument("ELASTIC_AI_TRANSPORT is " + quoted(name) + ": give tcp or verbs");
 }
 
 void read_properties(Server& server) {
@@ -106,10 +113,11 @@ void configure(int devices, const std::string& where_json) {
   Setting made;
   made.sync = where["sync"].truth;
   double timeout_s = where["timeout_s"].number;
+  auto transport = transport_of(where["transport"].text);
   const auto& tokens = where["tokens"].list;
   for (size_t i = 0; i < where["servers"].list.size(); i++) {
     auto token = i < tokens.size() ? tokens[i] : Json();
-    made.servers.push_back(std::make_unique<Server>(where_of(where["servers"].list[i], token, timeout_s)));
+    made.servers.push_back(std::make_unique<Server>(where_of(where["servers"].list[i], token, timeout_s, transport)));
   }
   for (int i = 0; i < devices; i++) {
     auto one = std::make_unique<Device>();

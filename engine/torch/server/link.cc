@@ -12,6 +12,7 @@ namespace eat {
 namespace {
 
 constexpr size_t BUFFER = size_t(1) << 18;
+constexpr int FLUSH_MS = 1000;
 
 // Small messages leave at once; a client that vanished is noticed within 30 s: by this where nothing is on its way, else by
 // Watch.
@@ -27,9 +28,14 @@ void tune(int fd) {
 
 }  // namespace
 
-Link::Link(int fd) : fd_(fd), buffer_(BUFFER) { tune(fd); }
+Link::Link(const Carrier& carrier) : fd_(carrier.fd), verbs_(carrier.verbs), buffer_(BUFFER) { tune(fd_); }
 
 size_t Link::receive(char* to, size_t most) {
+  if (verbs_) {
+    size_t came;
+    if (!verbs_read(verbs_, to, 1, most, &came)) return came;
+    throw Gone(errno ? strerror(errno) : "the client has gone");
+  }
   for (;;) {
     ssize_t got = recv(fd_, to, most, 0);
     if (got > 0) return static_cast<size_t>(got);
@@ -39,8 +45,10 @@ size_t Link::receive(char* to, size_t most) {
 }
 
 bool Link::is_ready() const {
+  if (from_ != until_) return true;
+  if (verbs_) return verbs_is_ready(verbs_);
   pollfd ready{fd_, POLLIN, 0};
-  return from_ != until_ || poll(&ready, 1, 0) > 0;
+  return poll(&ready, 1, 0) > 0;
 }
 
 void Link::read(void* to, size_t count) {
@@ -93,13 +101,21 @@ void Link::write(std::vector<iovec> parts) {
 bool Link::write_at_once(const std::string& bytes) {
   std::unique_lock<std::mutex> lock(writing_, std::try_to_lock);
   pollfd room{fd_, POLLOUT, 0};
-  if (!lock || poll(&room, 1, 0) != 1) return false;
+  if (!lock || (verbs_ ? !verbs_has_room(verbs_, bytes.size()) : poll(&room, 1, 0) != 1)) return false;
   std::vector<iovec> parts{{const_cast<char*>(bytes.data()), bytes.size()}};
   send(parts);
   return true;
 }
 
+void Link::flush() {
+  if (verbs_) verbs_flush(verbs_, FLUSH_MS);
+}
+
 void Link::send(std::vector<iovec>& parts) {
+  if (verbs_) {
+    if (verbs_write(verbs_, parts.data(), parts.size())) throw Gone(strerror(errno));
+    return;
+  }
   size_t first = 0;
   while (first < parts.size()) {
     if (!parts[first].iov_len) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../../shared/verbs/verbs.h"
 #include "../shared/wire.h"
 
 namespace eat {
@@ -18,9 +19,15 @@ class Gone : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What carries a session's bytes: the queue pair where there is one. TCP tells in any case when the client has gone.
+struct Carrier {
+  int fd;
+  struct verbs* verbs;
+};
+
 class Link {
  public:
-  explicit Link(int fd);
+  explicit Link(const Carrier& carrier);
   int fd() const { return fd_; }
 
   void read(void* to, size_t count);
@@ -42,12 +49,15 @@ class Link {
   // The same for a few bytes, and only where nothing has to be waited for: another thread that writes, or a client that
   // takes nothing. False: it has not been written.
   bool write_at_once(const std::string& bytes);
+  // Before the process ends: what was written is on its way.
+  void flush();
 
  private:
   size_t receive(char* to, size_t most);
   void send(std::vector<iovec>& parts);
 
   int fd_;
+  struct verbs* verbs_;
   std::vector<char> buffer_;
   size_t from_ = 0, until_ = 0;
   std::string given_;

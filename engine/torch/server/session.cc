@@ -20,8 +20,8 @@ constexpr int64_t SMALL_BYTES = 64 << 10;
 
 }  // namespace
 
-Session::Session(int fd, const Settings& s, const Operators& operators)
-    : settings(s), like_cuda(s.like_cuda), link_(fd), staging_(staging_memory(s.device)), ahead_(link_, staging_), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
+Session::Session(const Carrier& carrier, const Settings& s, const Operators& operators)
+    : settings(s), like_cuda(s.like_cuda), link_(carrier), staging_(staging_memory(s.device)), ahead_(link_, staging_), operators_(operators), watch_(link_, s.busy_s), device_(s.device) {
   if (device_.is_cuda()) {
     device_ = c10::Device(c10::kCUDA, 0);
     c10::impl::getDeviceGuardImpl(c10::kCUDA)->setDevice(device_);
@@ -294,6 +294,7 @@ void Session::tell_ending(const std::string& why) {
   notice.text(why);
   notice.end(at);
   link_.write(notice.bytes);
+  link_.flush();
 }
 
 }  // namespace eat

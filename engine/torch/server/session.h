@@ -46,7 +46,7 @@ struct Graph;  // graphs.h
 
 class Session {
  public:
-  Session(int fd, const Settings& settings, const Operators& operators);
+  Session(const Carrier& carrier, const Settings& settings, const Operators& operators);
   // Until the client goes (Gone) or says what is no message (WireError).
   ~Session();
   void run();

@@ -44,8 +44,8 @@ EATS_API int eats_operators(const char* lines, int on_processors) {
 // What makes groups of sessions, in Python: groups.h.
 EATS_API void eats_groups(eat::GroupFunction make) { eat::make_groups_by(make); }
 
-// Serves the connection until its client goes. 0: it went; 1: it said what is no message (`why`).
-EATS_API int eats_serve(int fd, int cuda, int devices, void* account, size_t session, double busy_s, int64_t like_cuda,
+// Serves the connection, by verbs where there is a queue pair, until its client goes. 0: it went; 1: it said what is no message (`why`).
+EATS_API int eats_serve(int fd, verbs* carrier, int cuda, int devices, void* account, size_t session, double busy_s, int64_t like_cuda,
                         const char* torch_version, const char* json, char* why, size_t why_bytes) {
   snprintf(why, why_bytes, "%s", "");
   try {
@@ -56,7 +56,7 @@ EATS_API int eats_serve(int fd, int cuda, int devices, void* account, size_t ses
     settings.busy_s = busy_s;
     settings.runs = cuda || !getenv("ELASTIC_AI_TORCH_OPERATORS_DO_NOTHING");
     if (like_cuda >= 0) settings.like_cuda = static_cast<uint64_t>(like_cuda);
-    auto* one = new eat::Session(fd, settings, *operators);  // ends with the process
+    auto* one = new eat::Session(eat::Carrier{fd, carrier}, settings, *operators);  // ends with the process
     try {
       one->greet(welcome(torch_version, json));
       one->run();

@@ -1,8 +1,11 @@
-// What the client and the server of engine torch say to each other: wire version 4. Little-endian, one TCP connection
+// What the client and the server of engine torch say to each other: wire version 5. Little-endian, one TCP connection
 // per server. No header of torch here, so that both halves can be tested without it.
 //
 // The client begins with a Hello of fixed size. The answer is STARTING, then WELCOME, or REFUSED. From then on each
 // message is: u8 kind, u32 length, that many bytes.
+//
+// A client that asks for RDMA verbs is told VERBS instead of WELCOME, and answers VERBS; all that follows, WELCOME first,
+// goes by the queue pair of these two ends. TCP stays open, and says nothing more: its end is the end of both.
 //
 // Written below: str = u32 length and bytes; storage = u32 number that the client chose (never 0, never used twice);
 // arguments, beliefs, geometry: see `Tag` and below it. The server handles messages in order, and answers in order.
@@ -19,7 +22,7 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is lit
 
 namespace eat {
 
-constexpr uint32_t WIRE_VERSION = 4;
+constexpr uint32_t WIRE_VERSION = 5;
 constexpr char WIRE_MAGIC[9] = "EAITRCH\n";  // 8 bytes go by the wire
 constexpr size_t TOKEN_BYTES = 256;
 
@@ -27,10 +30,13 @@ struct Hello {
   char magic[8];
   uint32_t version, pid;
   char torch[64];   // the client's torch.__version__
-  char client[64];  // the client's host name
+  char client[60];  // the client's host name
+  uint32_t transport;  // Transport: what shall carry all that follows the door
   char token[TOKEN_BYTES];  // padded with zeros
 };
 static_assert(sizeof(Hello) == 400 && std::is_trivially_copyable_v<Hello>);
+
+enum class Transport : uint32_t { TCP = 0, VERBS = 1 };
 
 // Bounds of both sides. Who goes beyond one of them ends the session.
 constexpr size_t MOST_MESSAGE = size_t(16) << 20;   // bytes of a message's body
@@ -83,6 +89,7 @@ enum class ToServer : uint8_t {
   GRAPH = 25,      // u32 graph, u32 registers, u32 inputs, u32 n, n registers: the outputs, u32 n, n patches, u32 n, n steps:
                    // calls that are run together by RUN. See `Step`
   RUN = 26,        // u32 graph, a storage for each input, a new storage for each output, the bytes of its patches
+  VERBS = 27,      // struct verbs_end (engine/shared/verbs): this end of the queue pair. Once, before WELCOME
 };
 
 // A graph works on registers. The first ones are its inputs, storages of the session's; each other one is written once, by the step that
@@ -114,9 +121,10 @@ enum class ToClient : uint8_t {
   REFUSED = 4,  // u8 Refusal, str sentence; then the connection ends
   STARTING = 5, // nothing: the token is right; a GPU may take seconds to start
   NOTICE = 6,   // u8 Notice, str sentence: at any time
+  VERBS = 7,    // struct verbs_end: the server's end of the queue pair
 };
 
-enum class Refusal : uint8_t { TOKEN = 1, VERSION = 2, NO_DEVICE = 3, TOO_MANY = 4 };
+enum class Refusal : uint8_t { TOKEN = 1, VERSION = 2, NO_DEVICE = 3, TOO_MANY = 4, TRANSPORT = 5 };
 enum class Notice : uint8_t { BUSY = 1, ENDING = 2 };  // an operator runs long; the session ends, and why
 
 enum class ErrorKind : uint8_t {

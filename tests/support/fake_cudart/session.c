@@ -22,9 +22,14 @@ void eats_account_make(void *account, uint64_t limit) { (void)account, (void)lim
 void eats_account_clear(void *account, size_t row) { (void)account, (void)row; }
 int eats_operators(const char *lines, int cpu) { return (void)lines, (void)cpu, 1; }
 
-int eats_serve(int fd, int cuda, int devices, void *account, size_t row, double busy, int64_t like, const char *version,
+int eats_verbs_check(const char *address, char *why, size_t bytes) { return (void)address, (void)why, (void)bytes, -1; }
+void *eats_verbs_take(int fd, unsigned *port, char *words, size_t bytes) {
+    return (void)fd, (void)port, (void)words, (void)bytes, NULL;
+}
+
+int eats_serve(int fd, void *carrier, int cuda, int devices, void *account, size_t row, double busy, int64_t like, const char *version,
                const char *json, char *why, size_t why_bytes) {
-    (void)cuda, (void)devices, (void)account, (void)row, (void)busy, (void)like, (void)version, (void)json, (void)why_bytes;
+    (void)carrier, (void)cuda, (void)devices, (void)account, (void)row, (void)busy, (void)like, (void)version, (void)json, (void)why_bytes;
     static struct {
         unsigned char *data;
         size_t bytes;

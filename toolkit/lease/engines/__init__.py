@@ -241,6 +241,14 @@ def transport_of(name: str, transport: str, first: bool = True) -> str:
     raise LeaseError(f"{words}: set remoting_server_transport to one that it has, and run site.yml")
 
 
+def one_transport(servers: Sequence[Server]) -> str:
+    """What carries the bytes of a program of these servers. LeaseError where they have no one transport."""
+    transports = sorted({server.transport for server in servers})
+    if len(transports) != 1:
+        raise LeaseError(f"the lease's servers speak {' and '.join(transports)}: a program has one transport for all")
+    return transports[0]
+
+
 #: Beside the folder of a site's first engine (`current`): a folder for each further one, by name, with its `current`.
 BESIDE = "beside"
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from toolkit.lease import LeaseError
-from toolkit.lease.engines import EngineCommand, EngineStart, Server, library_path, mps_environment
+from toolkit.lease.engines import EngineCommand, EngineStart, Server, library_path, mps_environment, one_transport
 
 MEANT_FOR = (
     "labs and calibration; `toolkit engine build` makes it. Kernels, memory and copies by the CUDA driver API; "
@@ -66,16 +65,13 @@ def command(start: EngineStart) -> EngineCommand:
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
     """Servers in the order of the devices, and their tokens in a file. LeaseError where they have no one transport."""
-    transports = sorted({server.transport for server in servers})
-    if len(transports) != 1:
-        raise LeaseError(f"the lease's servers speak {' and '.join(transports)}: a program has one transport for all")
-    tokens = secret(folder)
+    transport, tokens = one_transport(servers), secret(folder)
     with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.writelines(f"{server.token}\n" for server in servers)
     return {
         "ELASTIC_AI_SERVERS": ",".join(f"{s.address}:{s.port}" for s in servers),
         "ELASTIC_AI_TOKEN_FILE": str(tokens),
-        "ELASTIC_AI_TRANSPORT": transports[0],
+        "ELASTIC_AI_TRANSPORT": transport,
         "LD_LIBRARY_PATH": library_path(engine_dir, os.environ),
     }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import EngineCommand, EngineStart, Server, mps_environment
+from toolkit.lease.engines import EngineCommand, EngineStart, Server, mps_environment, one_transport
 from toolkit.lease.fields import DamagedDocument, Fields
 
 MEANT_FOR = (
@@ -25,7 +25,7 @@ RUNS_KERNELS = True
 RUNS_DRIVER_API = False
 RUNS_RUNTIME = False
 RUNS_FRAMEWORKS: tuple[str, ...] = ("torch",)
-TRANSPORTS = ("tcp",)
+TRANSPORTS = ("tcp", "verbs")
 MAX_SERVERS: int | None = None
 #: Measured on a processor: the launcher 226 MiB with PyTorch 2.13, a session 25 MiB beside what it shares with it, and
 #: 190 MiB more while it trains ResNet-50. CUDA's libraries take host memory for each session, which was not measured.
@@ -100,6 +100,7 @@ def command(start: EngineStart) -> EngineCommand:
         *("--token-file", str(start.token_file)),
         *("--allow", ",".join(start.clients)),
         *("--report-fd", "1"),
+        *("--transport", start.transport),
         *(("--device", "cpu", "--devices", str(len(start.devices)), *THREADS) if emulated else ("--device", "cuda")),
         *(["--memory-limit", str(min(limits) * MIB), "--context-bytes", str(context)] if limits else []),
     ]
@@ -110,7 +111,9 @@ def command(start: EngineStart) -> EngineCommand:
 
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
-    """A server and a token for each device, in their order, and the plug-in, which `import torch` finds."""
+    """A server and a token for each device, in their order, and the plug-in, which `import torch` finds. LeaseError
+    where the servers have no one transport."""
+    transport = one_transport(servers)
     tokens, devices = secret(folder), [server for server in servers for _ in range(server.devices)]
     with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.writelines(f"{server.token}\n" for server in devices)
@@ -118,6 +121,7 @@ def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[st
     return {
         "ELASTIC_AI_TORCH_SERVERS": ",".join(f"{s.address}:{s.port}" for s in devices),
         "ELASTIC_AI_TOKEN_FILE": str(tokens),
+        "ELASTIC_AI_TRANSPORT": transport,
         "ELASTIC_AI_TORCH_ONLY_LEASED": "1",  # a GPU of this machine must not slip in before them
         "PYTHONPATH": f"{engine_dir}/python" + (f":{before}" if before else ""),
     }

@@ -15,18 +15,23 @@ class LeaseFault(Exception):
 
 @dataclass(frozen=True)
 class Lease:
-    """Servers (`host:port`, one entry for each device), the file of their tokens, and how operators are sent."""
+    """Servers (`host:port`, one entry for each device), the file of their tokens, how operators are sent, and
+    what carries them: tcp or verbs."""
 
     entries: tuple[str, ...]
     token_file: str
     sync: bool
+    transport: str = "tcp"
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> Lease:
         """From the variables that `toolkit run` sets."""
         entries = tuple(e.strip() for e in environment.get("ELASTIC_AI_TORCH_SERVERS", "").split(",") if e.strip())
         return Lease(
-            entries, environment.get("ELASTIC_AI_TOKEN_FILE", ""), environment.get("ELASTIC_AI_TORCH_SYNC") == "1"
+            entries,
+            environment.get("ELASTIC_AI_TOKEN_FILE", ""),
+            environment.get("ELASTIC_AI_TORCH_SYNC") == "1",
+            environment.get("ELASTIC_AI_TRANSPORT") or "tcp",
         )
 
     def tokens(self) -> list[str]:
@@ -60,6 +65,7 @@ class Lease:
                 "devices": devices,
                 "sync": self.sync,
                 "timeout_s": 0,
+                "transport": self.transport,
             }
         )
 

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 
 from elastic_ai_torchserver import fail
 
-MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 4, 256
+MAGIC, VERSION, TOKEN_BYTES = b"EAITRCH\n", 5, 256
 PEER_MAGIC = b"EAIPEER\n"  # of another server of the lease, with the lease's secret and the session that it wants
-HELLO = struct.Struct(f"<8sII64s64s{TOKEN_BYTES}s")
+HELLO = struct.Struct(f"<8sII64s60sI{TOKEN_BYTES}s")
+#: By their numbers in a hello.
+TRANSPORTS = ("tcp", "verbs")
+TRANSPORT_AT = HELLO.size - TOKEN_BYTES - 4
 TOKEN_S = 5.0  # in which a connection shows the token
 MOST_WAITING = 16
 STARTING, REFUSED = 5, 4
-WRONG_TOKEN, WRONG_VERSION, NO_DEVICE, TOO_MANY = 1, 2, 3, 4
+WRONG_TOKEN, WRONG_VERSION, NO_DEVICE, TOO_MANY, NO_TRANSPORT = 1, 2, 3, 4, 5
 
 
 def read_token(file: str) -> bytearray:
@@ -65,6 +68,7 @@ class Waiting:
     hello: bytearray = field(default_factory=lambda: bytearray(HELLO.size))
     came: int = 0
     member: str = ""  # the session that another server wants
+    transport: str = ""  # that it asks for; known when it is let in
 
     def receive(self) -> int:
         """How much of the hello came now; 0: nothing will come any more."""
@@ -97,12 +101,13 @@ class Door:
     """Asks for the token. `refused` is told of each connection that is turned away, and why."""
 
     def __init__(
-        self, token: bytearray, refused: Callable[[str, str], None], peer_token: bytearray,
+        self, token: bytearray, offered: tuple[str, ...], refused: Callable[[str, str], None], peer_token: bytearray,
         may_come: Callable[[str, bool], bool],
     ) -> None:  # fmt: skip
-        """Nobody waits yet. may_come: whether an address is a client's, or (True) another server's. peer_token: empty
-        where no server may come."""
-        self.token, self.refused, self.peer_token, self.may_come = token, refused, peer_token, may_come
+        """Nobody waits yet. offered: of TRANSPORTS. may_come: whether an address is a client's, or (True) another
+        server's. peer_token: empty where no server may come."""
+        self.token, self.offered, self.refused = token, offered, refused
+        self.peer_token, self.may_come = peer_token, may_come
         self.waiting: list[Waiting] = []
 
     def let_wait(self, connection: socket.socket, peer: str) -> None:
@@ -159,13 +164,22 @@ class Door:
         elif version != VERSION:
             words = f"the client speaks wire version {version}, the server {VERSION}: install one release on both"
             self.turn_away(one, "release differs", refusal(WRONG_VERSION, words))
+        elif not is_peer and (transport := self._transport(one)) not in self.offered:
+            words = f"it offers {' and '.join(self.offered)} alone, and this program's ELASTIC_AI_TRANSPORT asks for "
+            words += transport
+            self.turn_away(one, "transport not offered", refusal(NO_TRANSPORT, words))
         else:
             if is_peer:
                 one.member = HELLO.unpack(one.hello)[4].rstrip(b"\0").decode("ascii", "replace") or "?"
+            one.transport = self._transport(one)
             wipe(one.hello)
             self.waiting.remove(one)
             return True
         return False
+
+    def _transport(self, one: Waiting) -> str:
+        number = struct.unpack_from("<I", one.hello, TRANSPORT_AT)[0]
+        return TRANSPORTS[number] if number < len(TRANSPORTS) else f"number {number}"
 
     def forget_all(self) -> None:
         """In a child: nothing of the others, and no token."""

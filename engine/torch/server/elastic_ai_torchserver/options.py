@@ -38,7 +38,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--use-file", metavar="FILE", help="gets the bytes in use of each device, a line each; -1: unknown"
     )
-    parser.add_argument("--transport", default="tcp", choices=["tcp"], help="what clients may have (tcp)")
+    parser.add_argument("--transport", default="tcp", choices=["tcp", "verbs", "tcp,verbs"],
+                        help="what clients may have (tcp); verbs needs an RDMA port with the address ADDR")  # fmt: skip
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="what computes (cpu)")
     parser.add_argument("--devices", type=int, default=1, metavar="N", help="with cpu: how many devices it shows (1)")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="of a session, on processors (torch's own)")

@@ -126,7 +126,7 @@ def connect(where: tuple[str, int], own: str, token: bytes, member: str) -> Link
     until = time.monotonic() + LINK_S
     try:
         connection = socket.create_connection(where, LINK_S, (own, 0))
-        connection.sendall(HELLO.pack(PEER_MAGIC, VERSION, os.getpid(), b"", member.encode(), bytes(token)))
+        connection.sendall(HELLO.pack(PEER_MAGIC, VERSION, os.getpid(), b"", member.encode(), 0, bytes(token)))
         link = Link(connection)
         connection.settimeout(max(until - time.monotonic(), 1))
         if link.read() != ["here"]:

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from elastic_ai_torchserver import MOST_SESSIONS, NAME, fail
+from elastic_ai_torchserver import MOST_SESSIONS, NAME, fail, verbs
 from elastic_ai_torchserver.door import TOO_MANY, Door, Waiting, read_token, refusal
 from elastic_ai_torchserver.groups import Groups, pid_of
 from elastic_ai_torchserver.memory import DeviceMemory
@@ -39,7 +39,9 @@ class Server:
         self.peers = Peers(given.peers or "")
         peer_token = read_token(given.peer_token_file) if given.peer_token_file else bytearray()
         self.peer_token = bytes(peer_token)
-        self.door = Door(read_token(given.token_file), self.refused, peer_token, self.may_come)
+        self.door = Door(
+            read_token(given.token_file), tuple(given.transport.split(",")), self.refused, peer_token, self.may_come
+        )
         self.children: dict[int, tuple[int, str]] = {}  # pid: row of the account, peer
         self.controls: dict[int, socket.socket] = {}  # pid: what its connections with other sessions are handed over by
         self.since, self.told, self.left_out = 0.0, 0, 0
@@ -76,6 +78,8 @@ class Server:
 
     def listen(self) -> None:
         """Binds, and writes the port file."""
+        if "verbs" in self.door.offered and (why := verbs.why_not(self.library, self.given.bind)):
+            fail(why, 1)
         try:
             family = socket.AF_INET6 if plain(self.given.bind).version == 6 else socket.AF_INET
         except ValueError:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from elastic_ai_torchserver import LIB, NAME, fail, release
-from elastic_ai_torchserver.door import NO_DEVICE, STARTING, VERSION, Waiting, message, refusal
+from elastic_ai_torchserver import LIB, NAME, fail, release, verbs
+from elastic_ai_torchserver.door import NO_DEVICE, NO_TRANSPORT, STARTING, VERSION, Waiting, message, refusal
 from elastic_ai_torchserver.groups import Groups
 from elastic_ai_torchserver.memory import LIBRARY, DeviceMemory
 
@@ -36,9 +36,10 @@ def load(given: argparse.Namespace, torch_version: str) -> ctypes.CDLL:
     library.eats_account_bytes.restype = ctypes.c_size_t
     library.eats_account_make.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
     library.eats_serve.argtypes = [
-        ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double,
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double,
         ctypes.c_int64, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t,
     ]  # fmt: skip
+    verbs.declare(library)
     if library.eats_wire_version() != VERSION:
         fail(f"{path} speaks another wire version than this launcher: install one release", 1)
     names = Path(given.operators or LIB / "torch-operators.txt")
@@ -80,13 +81,22 @@ def serve(
             connection.sendall(refusal(NO_DEVICE, why_not(torch, fault)))
             report(event="refused", peer=one.peer, why="no device")
             return 3
+        carrier = None
+        if one.transport == "verbs":
+            carrier, without = verbs.take(library, connection.fileno(), one.peer, report)
+            if carrier is None:
+                if without:
+                    words = f"verbs cannot be had there, and nothing else was asked for: {without}"
+                    connection.sendall(refusal(NO_TRANSPORT, words))
+                report(event="refused", peer=one.peer, why="no verbs")
+                return 3
         signal.alarm(0)
-        words = {"release": release(), "devices": devices, "threads": torch.get_num_threads(), "pid": os.getpid()}
+        about = {"release": release(), "devices": devices, "threads": torch.get_num_threads(), "pid": os.getpid()}
         why = ctypes.create_string_buffer(512)
         library.eats_groups(groups.function)
         status = library.eats_serve(
-            connection.fileno(), given.device == "cuda", len(devices), ctypes.c_void_p(account), row,
-            ctypes.c_double(given.busy), given.like_cuda, torch.__version__.encode(), json.dumps(words).encode(), why,
+            connection.fileno(), carrier, given.device == "cuda", len(devices), ctypes.c_void_p(account), row,
+            ctypes.c_double(given.busy), given.like_cuda, torch.__version__.encode(), json.dumps(about).encode(), why,
             len(why),
         )  # fmt: skip
         if status:
