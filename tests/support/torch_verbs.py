@@ -40,7 +40,16 @@ for _ in range(6):
 print(json.dumps([same, sum(tcp_bytes())]))
 """
 #: Of PyTorch's folder, what no program needs to run.
-LEFT_OUT = ("__pycache__", "torch/include", "torch/test", "torch/bin", "pip", "pip-", "setuptools")
+LEFT_OUT = (
+    "__pycache__",
+    "torch/include",
+    "torch/test",
+    "torch/bin/protoc",
+    "torch/bin/test_",
+    "pip",
+    "pip-",
+    "setuptools",
+)
 
 
 def packed(*parts: tuple[Path, str]) -> bytes:
