@@ -9,7 +9,7 @@ import pytest
 from conftest import NODES, ROOT, Lab, toolkit
 
 from tests.support import torch_env
-from tests.support.lease_lab import SERVERS, run_as, until
+from tests.support.lease_lab import SERVERS, run_as, shell, until
 from tests.support.recap import recap
 from tests.support.torch_env import TorchEnvError
 from toolkit.lab.frameworks import TORCH
@@ -33,6 +33,32 @@ there = x.to(f"cuda:{1 - rank}")
 print("line", rank, x[0].item(), x[-1].item(), there.sum().item(), flush=True)
 dist.barrier()
 dist.destroy_process_group()
+"""
+#: Sums without an end, until one fails.
+ENDLESS = """import os, time, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+x = torch.ones(1 << 18, device="cuda")
+try:
+    for number in range(10**9):
+        dist.all_reduce(x)
+        x.fill_(1)
+        if number % 20 == 0:
+            x.sum().item()
+            last = time.monotonic()
+            if number == 20:
+                print("goes on", flush=True)
+except RuntimeError as fault:
+    print("silent for", time.monotonic() - last, "then", str(fault).splitlines()[0], flush=True)
+    os._exit(3)
+"""
+#: On a server: nothing from there, nothing to there.
+CUT = """nft -f - <<'END'
+table inet cut {{
+  chain from {{ type filter hook input priority -20; ip saddr {0} drop; }}
+  chain to {{ type filter hook output priority -20; ip daddr {0} drop; }}
+}}
+END
 """
 #: Comes to a port as another server of the lease would, without the servers' secret.
 FORGE = """import socket, struct, sys
@@ -118,6 +144,30 @@ def test_sums_and_copies_between_two_servers_do_not_pass_the_client(torch_lab: L
         f"line {rank} 16.0 16.0 {16.0 * (4 << 20)}" for rank in (0, 1)
     ]
     assert passed < 16 * MIB, f"{passed / MIB:.0f} MiB, and one tensor has 16"
+
+
+@pytest.mark.rest  # the kernel gives up after half a minute
+@pytest.mark.usefixtures("nothing_left")
+def test_a_cut_between_two_servers_ends_a_sum_within_the_keep_alive(torch_lab: Lab) -> None:
+    torch_lab.ssh("client1", f"cat > /home/alice/long.py <<'END'\n{ENDLESS}\nEND\n")
+    start = f"runuser -u alice -- toolkit run -n 2 -p 0.5 --apart -- {RANKS} /home/alice/long.py; echo; echo exit $?"
+    torch_lab.ssh("client1", f"(cd /; {start}) < /dev/null > /root/long.log 2>&1 &")
+
+    def log() -> str:
+        return torch_lab.ssh("client1", "cat /root/long.log")
+
+    until(lambda: "goes on" in log(), True, 120)
+    other = json.loads(torch_lab.ssh("gpu2", "cat /run/elastic-ai/leases/*/instance.json"))["address"]
+    shell(torch_lab, "gpu1", CUT.format(other))
+    try:
+        until(lambda: "\nexit " in log(), True, 120)
+    finally:
+        torch_lab.ssh("gpu1", "nft delete table inet cut")
+    said = [line for line in log().splitlines() if line.startswith("silent for")]
+    assert said, log()
+    assert all("a rank has ended or cannot be reached" in line for line in said)
+    assert all(float(line.split()[2]) < 45 for line in said), said
+    torch_lab.ssh("client1", "rm /root/long.log")
 
 
 @pytest.mark.usefixtures("nothing_left")
