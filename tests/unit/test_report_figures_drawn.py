@@ -131,7 +131,7 @@ def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocume
     empty = {f.id: f.empty for f in figures(bare) if f.empty}
     expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning"}
     expected |= {"trace", "utilisation", "pool-hours", "gpu-copies", "ranks", "both-ways"}
-    expected |= {"answers", "rm-scale", "rm-noise", "model", "move"}
+    expected |= {"answers", "rm-scale", "rm-noise", "model", "move", "pooled"}
     assert set(empty) == expected
     assert all(words.startswith("Not measured: ") for words in empty.values() if words)
     assert all(f.svg is None for f in figures(bare) if f.empty), "a frame that says it is empty has a drawing"

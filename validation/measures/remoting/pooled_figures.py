@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 from validation.measures.remoting.facts import TITLES
-from validation.measures.remoting.pooled import Arrangement, JobRun, PooledFacts
-from validation.measures.remoting.remoting_pooled_probe import INFER, TRAIN
+from validation.measures.remoting.pooled import JobRun, PooledFacts
 from validation.report.documents import RunDocuments
 from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, duration, number, plural
@@ -14,6 +14,7 @@ from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.lanes import Block, Lane, LaneGroup, lane_chart
 from validation.report.unplanned import unplanned
 
+Arrangement = Literal["siloed", "pooled"]
 CRITERIA = ("rm.pooled",)
 ARRANGED: dict[Arrangement, str] = {
     "siloed": "siloed: each department on its own server",
@@ -105,7 +106,7 @@ def _blocks(runs: Iterable[JobRun]) -> list[Block]:
 
 
 def _program(run: JobRun) -> str:
-    small = {TRAIN: "small network, training", INFER: "small network, answers"}
+    small = {"train": "small network, training", "infer": "small network, answers"}
     return small.get(run.program) or f"{TITLES.get(run.program, run.program)} by PyTorch"
 
 
