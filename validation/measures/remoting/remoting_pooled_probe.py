@@ -15,6 +15,7 @@ where nothing was trained by PyTorch), unmade (why nothing was tried, ""), free 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import tempfile
@@ -125,7 +126,8 @@ def begin(job: Job, servers: Sequence[str], stack: ExitStack) -> Running:
     err = stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))  # noqa: SIM115
     process = subprocess.Popen(
         job.command(servers),
-        stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True, cwd="/", preexec_fn=die_with_parent,
+        stdin=subprocess.DEVNULL, stdout=out, stderr=err, text=True, cwd="/", env={**os.environ, "LC_ALL": "C"},
+        preexec_fn=die_with_parent,
     )  # fmt: skip
     stack.callback(end, process)
     return Running(job, process, out, err)
