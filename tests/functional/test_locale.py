@@ -100,6 +100,7 @@ NO_WORDS_ARE_READ = {
     "toolkit/engine/build.py": "gcc: its words are shown",
     "toolkit/engine/host_modules.py": "gcc: its words are shown",
     "toolkit/engine/local_build.py": "gcc: its words are shown",
+    "toolkit/engine/tensorflow_build.py": "Python, which prints JSON",
     "toolkit/here.py": "Python, which prints JSON",
     "toolkit/lab/drill_validation.py": "this toolkit",
     "toolkit/lease/container.py": "umount: nothing is read",
