@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from toolkit.engine import local_build
 from toolkit.errors import BuildError
+from toolkit.loudness import progress
 from validation.base.counting import number_of
 from validation.model import Found, Node, Port, SshTarget, Topology
 from validation.probes import gpulibs, pcie, virtualisation
@@ -59,6 +60,8 @@ from validation.probes.shaped_link import looked
 print(json.dumps(looked()))
 """
 LINK_TIMEOUT_S = 60.0
+_CUDA = "import torch; print(torch.cuda.device_count())"
+CUDA_TIMEOUT_S = 120.0  # torch from a cold disk
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 
 
@@ -89,7 +92,7 @@ def topology_here() -> Topology:
 
 
 def with_engine(topology: Topology) -> Topology:
-    """The same with the reference engine's programs, built where they are missing, and with what links can be made."""
+    """The same with the engines' programs, built where they are missing, and with what links can be made."""
     found = topology.here
     assert found is not None
     if not found.gpus or found.gpu_trouble:
@@ -98,6 +101,7 @@ def with_engine(topology: Topology) -> Topology:
         engine: dict[str, str] = {"engine": str(local_build.programs())}
     except BuildError as fault:
         engine = {"engine_trouble": str(fault)}
+    engine |= _torch_engine(found)
     links = {"link_trouble": "a process that tries them ends"}
     command = [sys.executable, "-I", "-", str(ROOT)]
     with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
@@ -107,6 +111,30 @@ def with_engine(topology: Topology) -> Topology:
         said = json.loads(ran.stdout)
         links = {"link_trouble": said["trouble"], "delay_by": said["delay_by"]}
     return topology.model_copy(update={"here": found.model_copy(update={**engine, **links})})
+
+
+def _torch_engine(found: Found) -> dict[str, str]:
+    """The engine for the torch that was found, or why there is none."""
+    if not found.torch:
+        return {"torch_engine_trouble": "no Python here has PyTorch; activate an environment that has it"}
+    if not found.emulated and not _sees_gpus(found.torch_python):
+        return {"torch_engine_trouble": f"PyTorch {found.torch} of {found.torch_python} finds no GPU"}
+    progress(f"engine: that for PyTorch {found.torch}, which is built the first time (minutes)")
+    try:
+        return {"torch_engine": str(local_build.torch_programs(found.torch_python))}
+    except BuildError as fault:
+        return {"torch_engine_trouble": str(fault).splitlines()[0]}
+
+
+def _sees_gpus(python: str) -> bool:
+    """Whether the torch of that Python can use one."""
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        ran = subprocess.run(
+            [python, "-c", _CUDA], capture_output=True, text=True, check=False, timeout=CUDA_TIMEOUT_S, cwd="/",
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return int(ran.stdout) > 0
+    return False
 
 
 def said_of_links(topology: Topology) -> list[str]:
@@ -122,7 +150,8 @@ def said_of_links(topology: Topology) -> list[str]:
     else:
         delay = "delay by netem" if found.delay_by == "netem" else "delay by a relay (this kernel has no netem)"
         links = f"between network namespaces, rate by tbf, {delay}"
-    return [f"engine: the reference engine, {found.engine}", f"links: {links}"]
+    torch = found.torch_engine or f"none, {found.torch_engine_trouble}"
+    return [f"engine: the reference engine, {found.engine}", f"engine for PyTorch: {torch}", f"links: {links}"]
 
 
 def node_name(hostname: str) -> str:

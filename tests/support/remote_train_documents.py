@@ -51,7 +51,8 @@ def of_load(made: dict[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
         return made
     words = list(params["load"])
     network, side, thin = (words[words.index(f"--{key}") + 1] for key in ("network", "side", "thin"))
-    return {**made, "tool": "torch_load", "network": network, "side": int(side), "thin": int(thin)}
+    counted = {key: value for key, value in made.items() if key != "costs"}
+    return {**counted, "tool": "torch_load", "network": network, "side": int(side), "thin": int(thin)}
 
 
 def train_document(
@@ -66,7 +67,7 @@ def train_document(
     for turn in range(1, int(params["turns"]) + 1):
         for batch in map(int, params["batches"]):
             for way in order(turn):
-                made = report(way, batch, params, (ratios or {}).get(batch, 0.97), emulated)
+                made = of_load(report(way, batch, params, (ratios or {}).get(batch, 0.97), emulated), params)
                 if change is not None:
                     change(turn, way, batch, made)
                 lines.append(f"== turn {turn} of {params['turns']}: {way} {batch}\n{json.dumps(made)}\n")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.remote_train_documents import train_document, train_result
-from tests.support.site import CRITERIA, RUN, criterion, healthy, run_info
+from tests.support.site import CRITERIA, FACTS, REAL_FACTS, RUN, criterion, healthy, run_info
 from tests.unit.test_here import one, plan_of_one
 from validation.judging.run_data import RunData
 from validation.kinds import job_for, parse
@@ -25,6 +25,7 @@ from validation.rules.fabric import no_fabric
 from validation.verdict.judge import judge
 
 MINE: dict[str, Any] = {"engine": "/cache/engine"}
+TORCH: dict[str, Any] = {**MINE, "torch": "2.13.0", "torch_python": "/env/bin/python", "torch_engine": "/cache/torch"}
 SUITES = ("preflight", "remoting")
 
 
@@ -176,3 +177,80 @@ def test_without_a_measurement_there_is_its_reason_and_without_a_plan_nothing() 
     (empty,) = links_figures(replace(documents(one(1, emulated=True, **MINE)), results=()))
     assert empty.empty == "Not measured: no result was recorded."
     assert links_figures(documents(one(0))) == ()
+
+
+# --- by PyTorch --------------------------------------------------------------------------------------------------
+
+
+def test_a_machine_with_pytorch_trains_the_documents_network_over_the_same_links() -> None:
+    mine = planned(one(1, **TORCH))
+    by_torch = [m for m in mine if "load" in m.params]
+    assert [MadeLink.of(m.params) for m in by_torch] == [MadeLink.of(m.params) for m in mine if "load" not in m.params]
+    assert {m.criteria for m in by_torch} == {("rm.ratio", "rm.same")}
+    assert {m.params["batches"] for m in by_torch} == {("32", "64", "128")}
+    assert {m.params["batches"] for m in planned(one(1, emulated=True, **TORCH)) if "load" in m.params} == {
+        ("2", "8", "32")
+    }
+    assert len(planned(one(1, **TORCH), quick=1)) == 6
+    plan = plan_of_one(
+        one(1, **{**MINE, "torch_engine_trouble": "PyTorch 2.13.0 of /env/bin/python finds no GPU"}), *SUITES
+    )
+    assert any(left.why.endswith("PyTorch 2.13.0 of /env/bin/python finds no GPU") for left in plan.left_out)
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_server_and_program_of_pytorch_are_of_one_python_and_stand_on_one_processor_where_a_gpu_is_emulated(
+    emulated: bool,
+) -> None:
+    topology = one(1, emulated=emulated, **TORCH)
+    m = next(m for m in planned(topology) if "load" in m.params)
+    asked = command_line(list(job_for(m, topology).probe.words)).asked
+    assert type(asked) is remoting_link_probe.Asked
+    server = remoting_link_probe.server_words(asked, emulated)
+    assert server[:3] == ["/env/bin/python", "-I", "/cache/torch/bin/elastic-ai-torchserver"]
+    assert server[3:5] == ["--device", "cpu" if emulated else "cuda"]
+    ways = remoting_link_probe.commands(asked, "GPU-7", emulated, "192.0.2.2:7", "/proc/1/fd/3")
+    assert ("--processor" in ways["native"], "OMP_NUM_THREADS=1" in ways["native"]) == (emulated, emulated)
+    assert "ELASTIC_AI_TORCH_SERVERS=192.0.2.2:7" in ways["remote"]
+    assert not any(word.startswith("ELASTIC_AI_TORCH") for word in ways["native"])
+    assert "PYTHONPATH=/cache/torch/python" in ways["remote"]
+
+
+def test_curves_by_pytorch_stand_beside_those_of_the_small_network() -> None:
+    figures = links_figures(documents(one(1, emulated=True, **TORCH)))
+    assert [figure.id for figure in figures] == [
+        "links", "links-delay", "links-batch", "links-torch", "links-delay-torch", "links-batch-torch",
+    ]  # fmt: skip
+    by_torch = figures[3]
+    assert by_torch.caption.startswith("ResNet-50 by PyTorch trained on one GPU")
+    assert "predicts" not in by_torch.caption
+    assert "predicted" not in str(by_torch.svg)
+    assert by_torch.table
+    assert len(by_torch.table.rows) == 10 * 3
+    assert by_torch.table.head[0] == "Link, each way"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "emulated", "wanted"), [(0.95, False, "pass"), (0.85, False, "fail"), (0.85, True, "not-applicable")]
+)
+def test_pytorch_on_a_gpu_keeps_nine_tenths_over_25_gbit_s(ratio: float, emulated: bool, wanted: str) -> None:
+    topology = one(1, emulated=emulated, **TORCH)
+    plan = plan_of_one(topology, *SUITES)
+    slow = dict.fromkeys((2, 8, 32, 64, 128), ratio)
+    facts = {**FACTS, **({} if emulated else REAL_FACTS)}
+    results = [healthy(m, facts=facts) for m in plan.measurements if m.kind == "facts"]
+    results += [healthy(m) for m in plan.measurements if m.kind not in ("facts", "remoting-train")]
+    results += [
+        train_result(m, emulated=emulated, ratios=slow) for m in plan.measurements if m.kind == "remoting-train"
+    ]
+    info = run_info(topology, plan, fabric="none")
+    verdict = judge(RunData(info, topology, plan, no_fabric().fabric, CRITERIA, results))
+    by = {j.about.op: j.verdict for j in criterion(verdict, "rm.ratio").judgements}
+    judged_ones = {op for op, found in by.items() if found != "not-applicable"}
+    if not emulated:
+        assert judged_ones == {
+            f"25 Gbit/s, {delay:g} us each way, ResNet-50 by PyTorch, batch {batch}"
+            for delay in (0, 50) for batch in (32, 64, 128)
+        }  # fmt: skip
+    assert {by[op] for op in judged_ones} == ({wanted} if judged_ones else set())
+    assert criterion(verdict, "rm.ratio").verdict == wanted

@@ -19,6 +19,7 @@ from tests.support.site import LAB, criterion, hardware, plan_of, result, verdic
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import plan_torch, remoting_isolate_probe, remoting_train_probe
+from validation.measures.remoting.counts import subject_of
 from validation.measures.remoting.facts import SAME_BITS, TITLES
 from validation.measures.remoting.neighbours import NeighbourFacts
 from validation.measures.remoting.train import HEADING, RemoteTrainFacts
@@ -214,6 +215,14 @@ def test_parts_and_attempts_are_made_by_pytorch_programs_too() -> None:
     assert [m.params["server"] for m in mine if m.kind == "remoting-isolate"] == ["gpu1", "gpu2"]
     shared = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.id.startswith("remoting-shares")]
     assert {m.params["parts"] for m in shared if "load" in m.params} == set(plan_torch.WHOLES)
+
+
+def test_rows_of_a_criterion_have_names_of_their_own_whichever_program_measured() -> None:
+    for id_ in ("rm.isolate", "rm.memory", "rm.fraction", "rm.same"):
+        mine = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if id_ in m.criteria]
+        names = [str(subject_of(m)) for m in mine]
+        assert len(set(names)) == len(names) > 4 - (id_ == "rm.isolate"), id_
+        assert any("by PyTorch" in name for name in names)
 
 
 def test_one_training_by_pytorch_is_in_layouts_and_over_more_and_more_servers() -> None:

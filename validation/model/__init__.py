@@ -229,7 +229,8 @@ class Found(Model):
     `gpus`: NVIDIA's functions on its PCI buses. `gpu_trouble`: why these cannot be used, "" where they can or there is
     none. `torch`: version of the torch that was found, "" where there is none, and `torch_python` the interpreter that
     has it. `emulated`: the GPUs are those of a lab, which are on no bus. Looked for where remoting is measured alone:
-    `engine`, the folder of the reference engine's programs, `engine_trouble`, why there are none; `link_trouble`, why
+    `engine`, the folder of the reference engine's programs, `engine_trouble`, why there are none; `torch_engine`, the
+    folder of the engine for that torch, `torch_engine_trouble`, why there is none; `link_trouble`, why
     no network namespaces can be made, "" where they can; `delay_by`, what delays a link between them.
     """
 
@@ -241,6 +242,8 @@ class Found(Model):
     torch_python: str = ""
     engine: str = ""
     engine_trouble: str = ""
+    torch_engine: str = ""
+    torch_engine_trouble: str = ""
     link_trouble: str = ""
     delay_by: Literal["netem", "relay"] = "relay"
 

@@ -20,16 +20,18 @@ from validation.measures.remoting.remoting_unchanged_probe import WAYS
 from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, loaded
 from validation.measures.remoting.unchanged import UnchangedFacts
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
+from validation.probes.remoting_program import ENGINE
 from validation.rules.criterion import Criterion
 
 
 def subject_of(measurement: Measurement) -> Subject:
-    """The GPU server that was tried, or the client that was measured from; with the parts where a whole was cut, or the
-    link that was made.
+    """The GPU server that was tried, or the client that was measured from; whether PyTorch programs measured; the
+    parts where a whole was cut, or the link that was made.
     """
     server, parts = measurement.params.get("server"), names(measurement, "parts")
     link = MadeLink.of(measurement.params)
-    words = ", ".join(filter(None, (link.words if link else "", loaded(measurement), " + ".join(parts))))
+    program = loaded(measurement) or ("by PyTorch" if measurement.params.get("engine") == ENGINE else "")
+    words = ", ".join(filter(None, (link.words if link else "", program, " + ".join(parts))))
     return Subject.node(str(server) if server else measurement.nodes[0], words)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from validation.analysis.remote_model import WITHIN
 from validation.analysis.scaling import Efficiency, efficiency
 from validation.measures.remoting.explained import Explained, calls_of, explained
-from validation.measures.remoting.train import MadeLink, RemoteTrainFacts
+from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, load_of, loaded
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -19,7 +19,7 @@ KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.model", "rm.same")
 RATIO = "Remote / native (95 % interval)"
 HEAD = (
-    "MadeLink, each way",
+    "Link, each way",
     "Made by",
     "Batch",
     "Native, images/s",
@@ -31,7 +31,7 @@ HEAD = (
     "Copies to the GPU, GB/s",
     "Same results",
 )
-SHORT = ("MadeLink, each way", "Batch", "Measured", "Predicted")
+SHORT = ("Link, each way", "Batch", "Measured", "Predicted")
 MADE = {
     "tbf": "the kernel's rate limit (tbf) between network namespaces",
     "netem": "the kernel's delay (netem)",
@@ -59,9 +59,18 @@ def links_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     where nothing was planned.
     """
     wanted = planned(documents)
-    if not wanted:
-        return ()
-    caption = "The same training on one GPU of this machine, natively and through the engine over links made on it."
+    figures: list[Figure] = []
+    for mine in ([m for m in wanted if bool(load_of(m.params)) is by_torch] for by_torch in (False, True)):
+        figures += _figures(documents, mine) if mine else ()
+    return tuple(figures)
+
+
+def _figures(documents: RunDocuments, wanted: Sequence[Measurement]) -> tuple[Figure, ...]:
+    """Of one program."""
+    program = loaded(wanted[0])
+    suffix = "-torch" if program else ""
+    what = f"{program} trained" if program else "The same training"
+    caption = f"{what} on one GPU of this machine, natively and through the engine over links made on it."
     points: list[Point] = []
     rows: list[tuple[str, ...]] = []
     about: dict[str, None] = {}
@@ -79,21 +88,26 @@ def links_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         points += mine
         rows += [_row(point, facts) for point in mine]
         emulated |= facts.emulated
-        about[
-            f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values, on {facts.device}, "
-            f"engine {facts.engine} {facts.engine_release}"
-        ] = None
+        about[f"{_trained(facts)}, on {facts.device}, engine {facts.engine} {facts.engine_release}"] = None
     if not points:
-        return (Figure("links", caption, empty=f"Not measured: {why}.", criteria=CRITERIA),)
+        return (Figure(f"links{suffix}", caption, empty=f"Not measured: {why}.", criteria=CRITERIA),)
     made = dict.fromkeys(by for p in points for by in (p.link.rate_by, p.link.delay_by) if by)
-    caption += f" {'; '.join(about)}. {_made_by(list(made))} Filled: measured; hollow: what the model predicts."
+    caption += f" {'; '.join(about)}. {_made_by(list(made))}"
+    caption += "" if program else " Filled: measured; hollow: what the model predicts."
     caption += " GPUs are emulated: not a GPU's figures." if emulated else ""
+    model = "" if program else f" The model explains a ratio within {WITHIN:.0%} of it."
     table = DataTable(
-        f"Rates by all images over all the time of all turns. The model explains a ratio within {WITHIN:.0%} of it.",
+        f"Rates by all images over all the time of all turns.{model}",
         HEAD,
         tuple(rows),
     )
-    return _drawn(points, caption, table)
+    return _drawn(points, caption, table, suffix)
+
+
+def _trained(facts: RemoteTrainFacts) -> str:
+    if facts.network:
+        return facts.title
+    return f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values"
 
 
 def _made_by(made: list[str]) -> str:
@@ -137,7 +151,7 @@ def _row(point: Point, facts: RemoteTrainFacts) -> tuple[str, ...]:
     )
 
 
-def _drawn(points: Sequence[Point], caption: str, table: DataTable) -> tuple[Figure, ...]:
+def _drawn(points: Sequence[Point], caption: str, table: DataTable, suffix: str) -> tuple[Figure, ...]:
     batch = max(point.batch for point in points)
     shaped = [point for point in points if point.link.gbps and point.batch == batch]
     slow = [point for point in shaped if point.link.delay_us]
@@ -153,15 +167,15 @@ def _drawn(points: Sequence[Point], caption: str, table: DataTable) -> tuple[Fig
 
     figures = [
         _curves(
-            "links", f"{caption} By the link's rate, at batch {batch}.", table, shaped, delay,
+            f"links{suffix}", f"{caption} By the link's rate, at batch {batch}.", table, shaped, delay,
             lambda p: p.link.gbps, "rate of the link, Gbit/s",
         ),
         _curves(
-            "links-delay", f"The same at batch {batch}, by the link's delay.", None, slow, rate,
+            f"links-delay{suffix}", f"The same at batch {batch}, by the link's delay.", None, slow, rate,
             lambda p: p.link.delay_us, "delay of the link each way, us",
         ),
         _curves(
-            "links-batch", "The same by the images of a step.", None, _apart(points), words,
+            f"links-batch{suffix}", "The same by the images of a step.", None, _apart(points), words,
             lambda p: float(p.batch), "images of a step",
         ),
     ]  # fmt: skip

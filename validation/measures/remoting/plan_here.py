@@ -1,7 +1,9 @@
-"""Remoting on one machine by itself: a training natively and through the reference engine, over links made there."""
+"""Remoting on one machine by itself: a training natively and through the engine, over links made there; the reference
+engine's small network and, where the machine has a PyTorch and the engine for it, ResNet-50."""
 
 from __future__ import annotations
 
+from validation.measures.remoting import plan_torch
 from validation.measures.remoting.train import MadeLink
 from validation.model import Found, Measurement, Param
 from validation.plan.request import Part, Request
@@ -36,7 +38,13 @@ def plan(request: Request, found: Found) -> Part:
             "links between network namespaces, whose rate is the kernel's; a relay on loopback makes rate and delay "
             f"instead, which takes processor time: {found.link_trouble}"
         )
-    part.rounds = [[_one(request, found, link, served)] for link in links(found, bool(request.options.get("quick")))]
+    each = links(found, bool(request.options.get("quick")))
+    part.rounds = [[_one(request, found, link, served)] for link in each]
+    by_torch = tuple(c for c in served if c not in plan_torch.NOT_BY_TORCH)
+    if found.torch_engine and by_torch:
+        part.rounds += [[_by_torch(request, found, link, by_torch)] for link in each]
+    elif by_torch:
+        part.leave_out(f"networks by PyTorch over these links: {found.torch_engine_trouble or 'it was not looked for'}")
     part.leave_out(
         "one machine by itself: what takes a pool, its leases and a second machine",
         *(c for c in every if c not in served),
@@ -73,8 +81,31 @@ def _one(request: Request, found: Found, link: MadeLink, criteria: tuple[str, ..
     if request.options.get("anyway"):
         params["anyway"] = True
     estimated = 2 * turns * len(batches) * JOB_S
+    return _measured(node, link.name, params, criteria, estimated)
+
+
+def _by_torch(request: Request, found: Found, link: MadeLink, criteria: tuple[str, ...]) -> Measurement:
+    """The documents' network with their batches; on processors a small one."""
+    quick = bool(request.options.get("quick"))
+    size = (plan_torch.VIRTUAL if found.emulated else plan_torch.REAL)[plan_torch.MAIN]
+    steps, every, turns = plan_torch.TRAIN_VIRTUAL if found.emulated else plan_torch.TRAIN_REAL
+    batches, turns = ((size.batches[0], size.batches[-1]), 1) if quick else (size.batches, turns)
+    node = request.topology.nodes[0].name
+    params: dict[str, Param] = {"server": node, "batches": batches, "turns": turns, "steps": steps}
+    params |= plan_torch.sized(plan_torch.MAIN, size, every)
+    params |= {"engine": found.engine, "torch_engine": found.torch_engine, "python": found.torch_python}
+    params |= link.model_dump()
+    if request.options.get("anyway"):
+        params["anyway"] = True
+    estimated = 2 * turns * (plan_torch.PROCESS_S + len(batches) * 0.1 * steps)
+    return _measured(node, f"{link.name}.{plan_torch.MAIN}", params, criteria, estimated)
+
+
+def _measured(
+    node: str, label: str, params: dict[str, Param], criteria: tuple[str, ...], estimated: float
+) -> Measurement:
     return Measurement(
-        id=f"{KIND}.{node}.{link.name}",
+        id=f"{KIND}.{node}.{label}",
         suite="remoting",
         kind=KIND,
         nodes=(node,),

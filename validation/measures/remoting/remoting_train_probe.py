@@ -83,7 +83,7 @@ def devices(lease: int, load: Sequence[str] = ()) -> list[str]:
     return [str(gpu["uuid"]) for gpu in seen.get("devices", [])]
 
 
-def loads_in_turns(args: Asked, ways: Mapping[str, Sequence[str]], more: Sequence[str]) -> str:
+def loads_in_turns(args: Jobs, ways: Mapping[str, Sequence[str]], more: Sequence[str]) -> str:
     """The same of a load, one process for all batch sizes of a way and turn."""
     outputs: list[str] = []
     until = time.monotonic() + args.limit_s

@@ -21,12 +21,15 @@ from validation.judging.methods import method
 from validation.judging.values import STEPS, against, bound_of, impossible, most_of
 from validation.kinds.record import names
 from validation.measures.remoting.train import MadeLink, RemoteTrainFacts, loaded, metric_of
-from validation.model import Judgement, Measurement, Subject
+from validation.model import Bound, Judgement, Measurement, Subject
 from validation.rules.criterion import Criterion
 
 LEAST_COURSE = 0.98
 """A larger batch has at least so much of a smaller one's ratio. Less than that is a fall, if the interval of their
 quotient says so too. Ours."""
+
+HERE_LEAST, HERE_GBPS, HERE_DELAY_US = 0.90, 25.0, 50.0
+"""Of the documents' networks on a GPU over a link that one machine makes, as between neighbours in a rack. Ours."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Both:
         """The ratio of a batch size with its interval."""
         one = self.found[batch]
         return Summary(median=one.value, mad=0.0, low=one.low, high=one.high, count=self.counts[batch])
+
+
+def bound_here(job: Measurement, batch: int, rehearsed: bool) -> Bound | None:
+    """What holds over a link that was made: of PyTorch on a GPU at HERE_GBPS; None for others, which are reported."""
+    link = MadeLink.of(job.params)
+    if link is None or rehearsed or not loaded(job) or batch < JUDGED_FROM:
+        return None
+    if link.gbps != HERE_GBPS or link.delay_us > HERE_DELAY_US:
+        return None
+    line = f"PyTorch through the engine over {HERE_GBPS:g} Gbit/s: at least {HERE_LEAST:g} of native (project default)"
+    return Bound(metric="ratio", unit="ratio", floor=HERE_LEAST, derivation=(line,), source="project default")
 
 
 def subject_of(job: Measurement, words: str = "") -> Subject:
@@ -107,7 +121,7 @@ def unjudged(
 def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
     """Remote over native for each batch size; judged from `JUDGED_FROM` images on."""
     judged: list[Judgement] = []
-    bound = bound_of(case, criterion)
+    fabric_bound = bound_of(case, criterion)
     for job in case.serving(criterion):
         both = _both(case, criterion, job, subject_of(job))
         if isinstance(both, Judgement):
@@ -116,7 +130,8 @@ def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
         for batch, one in both.found.items():
             subject, summary, evidence = subject_of(job, f"batch {batch}"), both.summary(batch), [job.id]
             text = f"remote {one.rate:.4g} / native {one.single:.4g} images/s = {one.value:.3f}"
-            if MadeLink.of(job.params) is not None:
+            here = bound_here(job, batch, both.emulated or case.virtual)
+            if MadeLink.of(job.params) is not None and here is None:
                 devices = "GPUs are emulated, and " if both.emulated else ""
                 why = f"reported: {devices}a link made here is no fabric: {text}"
                 judged.append(
@@ -126,6 +141,7 @@ def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
                 )
                 continue
             shown = unjudged(case, criterion, both.emulated, subject, summary, text, evidence)
+            bound = here or fabric_bound
             if shown is not None:
                 judged.append(shown)
             elif batch < JUDGED_FROM:
