@@ -15,16 +15,7 @@ import pytest
 from conftest import Lab
 
 from tests.support import lease_storms
-from tests.support.lease_lab import LEFT, SERVERS, json_in, left, on_each, run_as, shell, until
-
-#: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
-CUT = """
-peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
-nft -f - <<< "table inet cut {
-  chain in { type filter hook input priority -20; ip saddr $peer drop; }
-  chain out { type filter hook output priority -20; ip daddr $peer drop; }
-}"
-"""
+from tests.support.lease_lab import CUT, LEFT, SERVERS, json_in, left, on_each, run_as, shell, until
 
 
 def runs(pool: Lab, node: str, command: str) -> bool:

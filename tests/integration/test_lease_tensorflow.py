@@ -11,9 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 from conftest import NODES, ROOT, Lab, toolkit
-from test_lease import CUT
 
-from tests.support.lease_lab import SERVERS, left, run_as, shell, until
+from tests.support.lease_lab import CUT, SERVERS, left, run_as, shell, until
 from tests.support.recap import recap
 from tests.support.tensorflow_engine import real_python
 from toolkit.lab.frameworks import TENSORFLOW

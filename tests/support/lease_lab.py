@@ -38,6 +38,14 @@ python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['use
     < <(/usr/lib/elastic-ai/lease-server/bin/inventory)
 true
 """
+#: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
+CUT = """
+peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
+nft -f - <<< "table inet cut {
+  chain in { type filter hook input priority -20; ip saddr $peer drop; }
+  chain out { type filter hook output priority -20; ip daddr $peer drop; }
+}"
+"""
 
 
 def put(lab: Lab, node: str, path: Path) -> str:
