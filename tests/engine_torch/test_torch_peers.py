@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine_torch.test_torch_several import DIES, SERVER_LEAVES
 from tests.support import torch_ranks
 from tests.support import torch_wire as wire
 from tests.support.torch_engine import (
@@ -92,7 +91,7 @@ def test_a_copy_between_servers_does_not_come_here(lease: list[Server]) -> None:
 
 
 def test_a_rank_that_dies_ends_the_others(lease: list[Server]) -> None:
-    first, second = (ended(one, 60) for one in torch_ranks.start(DIES, 2, lease))
+    first, second = (ended(one, 60) for one in torch_ranks.start(torch_ranks.DIES, 2, lease))
     assert second.code == 7
     assert first.code == 3
     assert "a rank has ended" in first.out
@@ -124,7 +123,7 @@ def watched(pid: int) -> list[bool]:
 def test_a_server_that_leaves_ends_all_ranks_and_nothing_is_left(tmp_path: Path) -> None:
     """And its connections were watched: one of a cut network ends too."""
     with servers_of_a_lease(tmp_path, [1, 1]) as (stays, leaves):
-        ranks = torch_ranks.start(SERVER_LEAVES, 2, [stays, leaves])
+        ranks = torch_ranks.start(torch_ranks.SERVER_LEAVES, 2, [stays, leaves])
         for one in ranks:
             line(one, "begun")
         for one in (stays, leaves):

@@ -13,24 +13,6 @@ from tests.support import torch_ranks
 from tests.support.torch_engine import PROGRAMS, Server, client_environment, ended, go_on, line, server, start_with
 
 PARTS = ["mixed", "copies", "each", "data_parallel"]
-DIES = """
-import os, sys, torch, torch.distributed as dist
-rank = int(os.environ["RANK"])
-torch.cuda.set_device(rank)
-dist.init_process_group("nccl")
-x = torch.ones(4, device="cuda")
-dist.all_reduce(x)
-print("begun", x.sum().item(), flush=True)
-if rank == 1:
-    os._exit(7)
-try:
-    for _ in range(3):
-        dist.all_reduce(x)
-        x.sum().item()
-except RuntimeError as fault:
-    print("fault", str(fault).splitlines()[0], flush=True)
-    os._exit(3)
-"""
 
 FIRST = """
 import os, torch, torch.distributed as dist
@@ -43,23 +25,6 @@ if rank == 0:
 elif rank == 1:
     dist.recv(x, 0)
 print("line", x.tolist(), flush=True)
-"""
-SERVER_LEAVES = """
-import os, sys, torch, torch.distributed as dist
-rank = int(os.environ["RANK"])
-torch.cuda.set_device(rank)
-dist.init_process_group("nccl")
-x = torch.ones(4, device="cuda")
-dist.all_reduce(x)
-print("begun", x.sum().item(), flush=True)
-sys.stdin.readline()
-try:
-    for _ in range(1000):
-        dist.all_reduce(x)
-        x.fill_(1)
-except RuntimeError as fault:
-    print("fault", str(fault).splitlines()[0], flush=True)
-    os._exit(3)
 """
 
 
@@ -100,7 +65,7 @@ def test_training_in_parallel_has_the_bits_of_gloo(two_servers: list[Server]) ->
 
 
 def test_a_rank_that_dies_ends_the_others(two_servers: list[Server]) -> None:
-    first, second = (torch_ranks.ended(one, 60) for one in torch_ranks.start(DIES, 2, two_servers))
+    first, second = (torch_ranks.ended(one, 60) for one in torch_ranks.start(torch_ranks.DIES, 2, two_servers))
     assert second.code == 7
     assert first.code == 3
     assert "a rank has ended" in first.out
@@ -114,7 +79,7 @@ def test_a_first_message_waits_for_no_other_rank(two_servers: list[Server]) -> N
 
 def test_a_server_that_leaves_ends_all_ranks(two_servers: list[Server], tmp_path: Path) -> None:
     with server(tmp_path) as leaves:
-        ranks = torch_ranks.start(SERVER_LEAVES, 2, [two_servers[0], leaves])
+        ranks = torch_ranks.start(torch_ranks.SERVER_LEAVES, 2, [two_servers[0], leaves])
         for one in ranks:
             line(one, "begun")
         leaves.process.kill()

@@ -10,6 +10,44 @@ from pathlib import Path
 from tests.support import torch_env
 from tests.support.torch_engine import Ran, Server, client_environment, ended
 
+#: Rank 1 ends in the middle.
+DIES = """
+import os, sys, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+x = torch.ones(4, device="cuda")
+dist.all_reduce(x)
+print("begun", x.sum().item(), flush=True)
+if rank == 1:
+    os._exit(7)
+try:
+    for _ in range(3):
+        dist.all_reduce(x)
+        x.sum().item()
+except RuntimeError as fault:
+    print("fault", str(fault).splitlines()[0], flush=True)
+    os._exit(3)
+"""
+#: Sums again after a line of input, when a server has gone.
+SERVER_LEAVES = """
+import os, sys, torch, torch.distributed as dist
+rank = int(os.environ["RANK"])
+torch.cuda.set_device(rank)
+dist.init_process_group("nccl")
+x = torch.ones(4, device="cuda")
+dist.all_reduce(x)
+print("begun", x.sum().item(), flush=True)
+sys.stdin.readline()
+try:
+    for _ in range(1000):
+        dist.all_reduce(x)
+        x.fill_(1)
+except RuntimeError as fault:
+    print("fault", str(fault).splitlines()[0], flush=True)
+    os._exit(3)
+"""
+
 
 def free_port() -> int:
     """Of loopback, for the ranks' store."""
