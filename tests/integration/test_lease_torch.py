@@ -137,7 +137,7 @@ def carried(lab: Lab) -> int:
 def test_sums_and_copies_between_two_servers_do_not_pass_the_client(torch_lab: Lab) -> None:
     torch_lab.ssh("client1", f"cat > /home/alice/sums.py <<'END'\n{SUMS}\nEND\n")
     before = carried(torch_lab)
-    code, out = run_as(torch_lab, "alice", f"toolkit run -n 2 -p 0.5 --apart -- {RANKS} /home/alice/sums.py")
+    code, out = run_as(torch_lab, "alice", f"toolkit run -n 2 --apart -- {RANKS} /home/alice/sums.py")
     passed = carried(torch_lab) - before
     assert code == 0, out
     assert sorted(line for line in out.splitlines() if line.startswith("line ")) == [

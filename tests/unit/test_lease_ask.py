@@ -354,7 +354,7 @@ def test_parts_that_are_to_be_apart_are_one_job_on_a_server_for_each() -> None:
     ask.refuse_impossible(halves, NODES)
     with pytest.raises(LeaseError, match=r"3 parts need 3 servers, one each, and there are 2 \(gpu1, gpu2\)"):
         ask.refuse_impossible(replace(halves, count=3), NODES)
-    for same in (replace(halves, count=1), replace(halves, part=GpuPart(140, 140)), replace(halves, apart=False)):
+    for same in (replace(halves, count=1), replace(halves, apart=False)):
         assert submission(same).servers == 1
     on_two = {"gres": ("shard:v100:70(IDX:0)", "shard:v100:70(IDX:3)"), "node": "gpu[1-2]"}
     refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
@@ -363,6 +363,18 @@ def test_parts_that_are_to_be_apart_are_one_job_on_a_server_for_each() -> None:
     lease, endpoints = ask.obtain(host, asked, lambda _words: None)
     assert (lease, len(endpoints), host.slurm.read) == (42, 2, ["gpu1", "gpu1", "gpu2"])
     assert host.slurm.submitted == [asked] * 2
+
+
+@pytest.mark.parametrize(("part", "gres"), [(GpuPart(1, 1), "gpu:1"), (GpuPart(140, 140), "shard:140")])
+def test_whole_gpus_that_are_to_be_apart_are_one_job_on_a_server_for_each(part: GpuPart, gres: str) -> None:
+    """Also where one server has them all free."""
+    two = LeaseRequest(2, part, apart=True)
+    asked = submission(two)
+    assert (asked.jobs, asked.servers, asked.device_by_device()) == (1, 2, asked)
+    assert {"--nodes=2", "--ntasks=2", f"--gres={gres}"} <= set(asked.options())
+    ask.refuse_impossible(two, NODES)
+    with pytest.raises(LeaseError, match=r"3 GPUs need 3 servers, one each, .* \(gpu1, gpu2\); without --apart"):
+        ask.refuse_impossible(replace(two, count=3), NODES)
 
 
 def test_a_job_asks_for_the_host_memory_that_its_devices_need_on_any_of_the_servers(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def request_options(command: F) -> F:
                          help="Take this part of each GPU, such as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
             click.option("-m", "--memory", "memory_mib", type=int, metavar="MIB",
                          help="Take parts with this much memory in MiB, instead of --part."),
-            click.option("--apart", is_flag=True, help="Take the parts (on the server: GPUs) from different servers."),
+            click.option("--apart", is_flag=True, help="Take each GPU or part from a server of its own."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
             click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),
             click.option("--engine", "engine", default="", metavar="NAME",

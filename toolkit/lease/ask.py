@@ -69,10 +69,11 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
         most = "" if request.part.whole else f", which is {number_of(fits, 'such part')}"
         raise LeaseError(f"{request.text} requested, the pool has {several(gpus, 'GPU')} ({detail}){most}")
     if request.spread and request.count > len(nodes):
+        what = number_of(request.count, "GPU" if request.part.whole else "part")
+        hint = "; without --apart they are different GPUs too, some of one server" if request.part.whole else ""
         raise LeaseError(
-            f"--apart: {number_of(request.count, 'part')} need {number_of(request.count, 'server')}, one "
-            f"each, and there are {len(nodes)} "
-            f"({', '.join(node.name for node in nodes)}); whole GPUs are apart on one server too"
+            f"--apart: {what} need {number_of(request.count, 'server')}, one each, and there are {len(nodes)} "
+            f"({', '.join(node.name for node in nodes)}){hint}"
         )
 
 

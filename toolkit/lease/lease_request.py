@@ -71,10 +71,10 @@ class LeaseWish:
 class LeaseRequest:
     """What the pool is asked for: `count` devices, each `part` of a GPU, for so many seconds (None: what it allows).
 
-    host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
-    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each. unequal:
-    their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it is not 0.
-    engine: which of the site's is told its servers, "" for the first.
+    host_mib: host memory on the server for each device. apart: each part or GPU on a server of its own. where: whether
+    the program runs here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on
+    each. unequal: their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it
+    is not 0. engine: which of the site's is told its servers, "" for the first.
     """
 
     count: int
@@ -105,9 +105,9 @@ class LeaseRequest:
 
     @property
     def spread(self) -> bool:
-        """Whether its parts are on servers of their own: Slurm spreads parts over servers, and never over the GPUs of
-        one. Whole GPUs are apart anyway."""
-        return self.apart and self.count > 1 and not self.part.whole and self.where == "client"
+        """Whether it is one job on as many servers as it has devices: Slurm spreads parts over servers, and never over
+        the GPUs of one."""
+        return self.apart and self.count > 1 and self.where == "client"
 
     @property
     def text(self) -> str:

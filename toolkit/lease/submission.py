@@ -122,6 +122,7 @@ def jobs_of(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> tuple[JobGpus, in
         free[gpu.node] = free.get(gpu.node, 0) + (gpu.free == gpu.of)
     together = (
         request.where == "client"
+        and not request.spread
         and request.part.whole
         and request.count > 1
         and any(count >= request.count for count in free.values())
