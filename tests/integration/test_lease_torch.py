@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from conftest import NODES, ROOT, Lab, toolkit
 
-from tests.support import torch_env
+from tests.support import torch_env, torch_wire
 from tests.support.lease_lab import SERVERS, run_as, shell, until
 from tests.support.recap import recap
 from tests.support.torch_env import TorchEnvError
@@ -61,10 +62,10 @@ table inet cut {{
 END
 """
 #: Comes to a port as another server of the lease would, without the servers' secret.
-FORGE = """import socket, struct, sys
+FORGE = """import socket, sys
 try:
     one = socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
-    one.sendall(struct.pack("<8sII64s64s256s", b"EAIPEER\\n", 4, 1, b"", b"1-00", b"x" * 64))
+    one.sendall(bytes.fromhex(sys.argv[3]))
     print(one.recv(4096))
 except OSError as fault:
     print("no answer:", fault)
@@ -117,15 +118,31 @@ def test_an_unchanged_program_trains_with_the_bits_of_native(torch_lab: Lab) -> 
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_ddp_and_fsdp_over_two_servers_have_the_bits_of_gloo(torch_lab: Lab) -> None:
+def test_two_users_train_with_a_third_each_beside_a_program_on_two_servers(torch_lab: Lab) -> None:
+    """Each with the bits of native: gloo's for DDP and FSDP over the servers."""
+    torch_lab.ssh("client1", "install -m 644 /home/alice/gpt.py /var/tmp/gpt.py")
+    train = "python /var/tmp/gpt.py --steps 4"
     ranks = f"{RANKS} --local-ranks-filter 0 /home/alice/parallel.py"
-    code, native = run_as(torch_lab, "alice", f"env BACKEND=gloo {ranks}")
+    code, native = run_as(torch_lab, "alice", f"env OMP_NUM_THREADS=1 {train}")
     assert code == 0, native
-    code, remote = run_as(torch_lab, "alice", f"toolkit run -n 2 -p 0.5 --apart -- {ranks}")
-    assert code == 0, remote
-    said = [line for line in native.splitlines() if line.startswith("line ")]
-    assert len(said) > 30
-    assert [line for line in remote.splitlines() if line.startswith("line ")] == said
+    code, gloo = run_as(torch_lab, "alice", f"env BACKEND=gloo {ranks}")
+    assert code == 0, gloo
+    with ThreadPoolExecutor(3) as worker:
+        thirds = [worker.submit(run_as, torch_lab, u, f"toolkit run -p 1/3 -- {train}") for u in ("alice", "bob")]
+        code, both = worker.submit(run_as, torch_lab, "alice", f"toolkit run -n 2 -p 1/3 --apart -- {ranks}").result()
+    assert code == 0, both
+    assert len(lines(gloo)) > 30
+    assert lines(both) == lines(gloo)
+    for third in thirds:
+        code, out = third.result()
+        assert code == 0, out
+        assert len(losses(out)) == 4
+        assert losses(out) == losses(native)
+    torch_lab.ssh("client1", "rm /var/tmp/gpt.py")
+
+
+def lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("line ")]
 
 
 def carried(lab: Lab) -> int:
@@ -183,12 +200,14 @@ def test_no_client_and_no_other_program_of_a_server_passes_for_a_server_of_a_lea
     assert torch_lab.ssh("gpu1", secret) == torch_lab.ssh("gpu2", secret)
     for node, user in (("gpu1", "bob"), ("gpu2", "alice")):
         assert run_as(torch_lab, user, f"bash -c '{secret}'", node)[0] != 0
+    hello = torch_wire.hello("x" * 64, magic=b"EAIPEER\n").hex()
     tries = [("head", "bob", "no answer"), ("client1", "alice", "does not know this token")]
     for node, address in ((node, servers[node]["address"]) for node in SERVERS):
         other = next(one for one in SERVERS if one != node)
         for where, user, wanted in (*tries, (other, "bob", "does not know this token")):
             torch_lab.ssh(where, f"cat > /var/tmp/forge.py <<'END'\n{FORGE}\nEND\n")
-            said = run_as(torch_lab, user, f"python3 /var/tmp/forge.py {address} {servers[node]['port']}", where)[1]
+            forge = f"python3 /var/tmp/forge.py {address} {servers[node]['port']} {hello}"
+            said = run_as(torch_lab, user, forge, where)[1]
             torch_lab.ssh(where, "rm /var/tmp/forge.py")
             assert wanted in said, (where, node)
     code, out = run_as(torch_lab, "alice", f"toolkit lease release {lease}")
