@@ -3,7 +3,7 @@
 Department A has its burst at first, department B its own a while later, when A's would be over on twice as many GPUs.
 Most jobs take a whole GPU, some half of one. Each step takes at least `pace_ms`, as of a program that waits for its
 data: GPUs without a pool are used for 5 to 20 % of their time (denneman.utilisation). Where a site has the engine
-torch, half of the trainings are of networks of the documents by PyTorch.
+torch, three of the eight trainings are of networks of the documents by PyTorch.
 """
 
 from __future__ import annotations
