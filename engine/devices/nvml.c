@@ -10,11 +10,12 @@
 struct gpu gpus[MAX_GPUS];
 static int count, all; /* GPUs; with their MIG instances */
 
-int nvml_begin(void) {
+static int begin(void) {
     count = config_read(gpus, &all);
     if (count < 0) return DRIVER_NOT_LOADED;
     return !state_open() ? OK : errno == EACCES || errno == EPERM ? NO_PERMISSION : DRIVER_NOT_LOADED;
 }
+BEGINS_BY(begin)
 
 int index_of(nvmlDevice_t device) {
     if (!opened()) return -UNINITIALIZED;
@@ -194,3 +195,4 @@ DEVICE(nvmlDeviceGetAttributes_v2, (nvmlDevice_t device, nvmlDeviceAttributes_t 
 #define NOT_THERE(name, parameters, ...) DEVICE(name, parameters, __VA_ARGS__ return NOT_SUPPORTED;)
 NOT_THERE(nvmlDeviceGetSerial, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
 NOT_THERE(nvmlDeviceGetVbiosVersion, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
+OLDER_NAMES

@@ -13,12 +13,13 @@ typedef struct leased *nvmlDevice_t;
 static struct leased devices[MAX_LEASED];
 static int count;
 
-int nvml_begin(void) {
+static int begin(void) {
     count = lease_read(devices);
     if (count >= 0) return OK;
     count = 0;
     return DRIVER_NOT_LOADED;
 }
+BEGINS_BY(begin)
 
 /* The device's position, or a negative error. */
 static int index_of(nvmlDevice_t device) {
@@ -134,3 +135,4 @@ int elasticAiLeased(unsigned index, struct elastic_lease *to, size_t size) {
     to->device = devices[index];
     return 0;
 }
+OLDER_NAMES

@@ -4,10 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-typedef struct any *nvmlDevice_t;
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int users;
+int (*nvml_begin)(void);
 
 EXPORT int nvmlInitWithFlags(unsigned flags);
 EXPORT int nvmlInit_v2(void);
@@ -65,13 +64,3 @@ int text(char *to, unsigned size, const char *from) {
     strcpy(to, from);
     return OK;
 }
-
-/* The same by another name; the first is the library's own. */
-#define SAME(own, name, parameters, arguments) \
-    EXPORT int own parameters; \
-    EXPORT int name parameters; \
-    int name parameters { return own arguments; }
-SAME(nvmlSystemGetDriverVersion, nvmlSystemGetNVMLVersion, (char *to, unsigned size), (to, size))
-SAME(nvmlSystemGetCudaDriverVersion_v2, nvmlSystemGetCudaDriverVersion, (int *version), (version))
-SAME(nvmlDeviceGetCount_v2, nvmlDeviceGetCount, (unsigned *number), (number))
-SAME(nvmlDeviceGetHandleByIndex_v2, nvmlDeviceGetHandleByIndex, (unsigned index, nvmlDevice_t *device), (index, device))

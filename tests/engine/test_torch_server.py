@@ -431,3 +431,18 @@ def test_what_is_staged_is_taken_while_an_operator_runs(one: Server) -> None:
         for number in range(16):
             session.send(wire.STAGE, stage(7, piece, 64 << 20, number * len(piece)))
         # Without a reader beside it a send would have ended by its timeout: the session sums.
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "said"),
+    [([1 << 20], [1], "a tensor reaches beyond its storage"), ([64], [0], "a collective takes contiguous tensors")],
+)
+@pytest.mark.parametrize("written", [True, False])
+def test_a_collective_reaches_no_memory_but_its_tensors_own(
+    client: wire.Client, sizes: list[int], strides: list[int], said: str, written: bool
+) -> None:
+    tensor_there = struct.pack("<I", client.up(b"\0" * 4)) + wire.geometry(wire.UINT8, sizes, strides)
+    lists = (struct.pack("<H", 1) + tensor_there, struct.pack("<H", 0))
+    body = struct.pack("<BII", 2, 1, 1) + wire.text("allreduce") + wire.text("SUM") + struct.pack("<iiII", 0, 0, 0, 0)
+    client.send(wire.COLLECTIVE, body + b"".join(lists if written else lists[::-1]))
+    assert said in client.sync().error[1]

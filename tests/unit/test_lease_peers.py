@@ -136,6 +136,7 @@ def test_what_a_user_writes_of_a_job_changes_neither_secret_nor_servers(tmp_path
         ({"node": "gpu1", "gres": GRES[:1]}, {}),
         ({"engine": "reference"}, {}),
         ({"node": "gpu[1,4]"}, {}),  # of which the role knows no address
+        ({"submit_time": 0}, {}),
         ({}, {"servers": {}}),  # site.yml of an earlier release
         ({}, {"servers": SERVERS | {"gpu2": SERVERS["gpu1"]}}),
         ({}, {"servers": SERVERS | {"gpu2": "gpu2.example.net"}}),

@@ -33,7 +33,7 @@ class Meeting:
 
 def _derived(key: bytes, job: LeaseJob, *about: str) -> bytes:
     """Of this lease alone: the job's number and the moment that it was submitted never come together again."""
-    words = "\0".join(("elastic-ai peers 1", job.job, f"{job.submitted or 0:.0f}", str(job.uid), *about))
+    words = "\0".join(("elastic-ai peers 1", job.job, f"{job.submitted:.0f}", str(job.uid), *about))
     return hmac.new(key, words.encode(), hashlib.sha256).digest()
 
 
@@ -41,6 +41,8 @@ def meeting_of(host: Host, job: LeaseJob, conf: ServerConf, engine: str) -> Meet
     """Where a lease's servers meet; None where it has one alone, where its engine carries nothing between them, or
     where it cannot be told who they are: then all goes by the client."""
     if len(job.nodes) < 2 or not getattr(load(engine), "KNOWS_PEERS", False) or conf.node not in job.nodes:
+        return None
+    if job.submitted is None:
         return None
     try:
         key = host.munge_key.read_bytes()

@@ -151,7 +151,7 @@ def _job(job: object) -> SlurmJob:
         held=held,
         comment=_text(job, "comment"),
         admin_comment=_text(job, "admin_comment"),
-        submitted=_number(job, "submit_time") or None,
+        submitted=(_number(job, "submit_time") or None) if "submit_time" in job else None,
         array=_number(job, "array_job_id") or None,
         task=_number(job, "array_task_id") or 0,
         nodes=nodes,

@@ -94,14 +94,15 @@ void leave(Device& device, uint32_t group) {
   device.connection().send(device.there, message.bytes);
 }
 
-uint32_t begin_work(Device& device, const Joint& one) {
+namespace {
+
+uint32_t send_work(Device& device, const Joint& one) {
   for (const auto* tensors : {&one.outputs, &one.inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       TORCH_CHECK(remote_storage(tensor).device == &device, "a collective of cuda:", device.number, " with a tensor of ", tensor.device(),
                   ": each rank has one GPU");
     }
   }
-  for (const at::Tensor& tensor : one.outputs) remote_storage(tensor).known.clear();
   uint32_t work = next_work++;
   Writer message;
   size_t began = message.begin(ToServer::COLLECTIVE);
@@ -118,8 +119,15 @@ uint32_t begin_work(Device& device, const Joint& one) {
   put_tensors(message, one.inputs);
   message.end(began);
   device.connection().send(device.there, message.bytes);
-  if (device.connection().has_news()) raise_news(device);
+  for (const at::Tensor& tensor : one.outputs) remote_storage(tensor).written();
   return work;
+}
+
+}  // namespace
+
+uint32_t begin_work(Device& device, const Joint& one) {
+  if (device.connection().has_news()) raise_news(device);  // before it is begun, or its number would be lost
+  return send_work(device, one);
 }
 
 void wait_work(Device& device, uint32_t work) {
@@ -151,8 +159,11 @@ bool copy_between(const at::Tensor& to, const at::Tensor& from) {
   gives.inputs = {bytes_of(from)};
   takes.outputs = {bytes_of(to)};
   takes.output_rows = {static_cast<int64_t>(to.nbytes())};
-  begin_work(source, gives);
-  begin_work(target, takes);
+  send_work(source, gives);
+  send_work(target, takes);  // whatever is to be told: what is given and not taken would be taken by the next copy
+  for (Device* each : {&source, &target}) {
+    if (each->connection().has_news()) raise_news(*each);
+  }
   return true;
 }
 

@@ -10,7 +10,7 @@ namespace eat {
 namespace {
 
 GroupFunction make_group = nullptr;
-constexpr size_t ANSWER = 1024;
+constexpr size_t ANSWER = 1024, FEW = 64;
 
 c10d::ReduceOp::RedOpType operation(const std::string& name) {
   using Op = c10d::ReduceOp::RedOpType;
@@ -25,6 +25,17 @@ c10d::ReduceOp::RedOpType operation(const std::string& name) {
 const at::Tensor& one_of(const std::vector<at::Tensor>& tensors) {
   if (tensors.size() != 1) throw Refused("a collective with another number of tensors than it takes");
   return tensors[0];
+}
+
+// Backends take a rank as it comes, and write where it leads.
+void check_rank(c10d::Backend& backend, int rank) {
+  if (rank < 0 || rank >= backend.getSize() || rank == backend.getRank()) throw Refused("there is no such rank to speak with");
+}
+
+void check_rows(const std::vector<int64_t>& rows, const at::Tensor& tensor) {
+  for (int64_t count : rows) {  // each, as a sum of them may be right, or wrap
+    if (!tensor.dim() || count < 0 || count > tensor.size(0)) throw Refused("a collective with rows that its tensor has not");
+  }
 }
 
 using Work = c10::intrusive_ptr<c10d::Work>;
@@ -86,16 +97,29 @@ Work start(c10d::Backend& backend, Collective& one) {
   if (one.name == "barrier") return backend.barrier();
   if (one.name == "send") {
     one_of(inputs);
+    check_rank(backend, one.root);
     return backend.send(inputs, one.root, one.tag);
   }
   if (one.name == "recv") {
     one_of(outputs);
+    check_rank(backend, one.root);
     return backend.recv(outputs, one.root, one.tag);
   }
-  if (one.name == "alltoall") return backend.alltoall(outputs, inputs);
+  if (one.name == "alltoall") {
+    auto size = static_cast<size_t>(backend.getSize());
+    if (outputs.size() != size || inputs.size() != size) throw Refused("a collective with another number of tensors than it takes");
+    return backend.alltoall(outputs, inputs);
+  }
   at::Tensor output = one_of(outputs), input = one_of(inputs);
   if (one.name == "_allgather_base") return backend._allgather_base(output, input);
-  if (one.name == "alltoall_base") return backend.alltoall_base(output, input, one.output_rows, one.input_rows);
+  if (one.name == "alltoall_base") {
+    check_rows(one.output_rows, output);
+    check_rows(one.input_rows, input);
+    bool even = one.output_rows.empty() && one.input_rows.empty();
+    if (output.scalar_type() != input.scalar_type() || (even && output.numel() != input.numel()))
+      throw Refused("what a collective gives and takes has other sizes or types");
+    return backend.alltoall_base(output, input, one.output_rows, one.input_rows);
+  }
   if (one.name == "_reduce_scatter_base") {
     c10d::ReduceScatterOptions options;
     options.reduceOp = operation(one.operation);
@@ -112,6 +136,17 @@ struct Groups::Works {
     Collective what;  // its tensors live until it is waited for
   };
   std::unordered_map<uint32_t, Begun> begun;
+  size_t look_at = FEW;
+
+  // What is done and was not waited for, as programs drop handles: a wait that still comes for it finds it done.
+  void forget_done() {
+    if (begun.size() < look_at) return;
+    for (auto at = begun.begin(); at != begun.end();) {
+      auto& work = at->second.work;
+      at = work->isCompleted() && !work->exception() ? begun.erase(at) : std::next(at);
+    }
+    look_at = std::max(FEW, 2 * begun.size());
+  }
 };
 
 void make_groups_by(GroupFunction make) { make_group = make; }
@@ -133,6 +168,7 @@ std::string Groups::ask(const char* what, uint32_t group, const std::string& req
 }
 
 void Groups::begin(uint32_t group, uint32_t number, Collective one) {
+  works_->forget_done();
   if (works_->begun.size() >= MOST_WORKS) throw Refused("more collectives are begun than a session may have");
   auto device = one.outputs.empty() && one.inputs.empty() ? c10::kCPU : (one.outputs.empty() ? one.inputs : one.outputs)[0].device().type();
   auto joined = c10d::resolve_process_group(group_name(group));
@@ -165,6 +201,7 @@ at::Device device_of(c10d::Backend& backend, const at::Tensor& bytes) {
 
 void Groups::give(uint32_t group, int to, at::Tensor bytes) {
   auto backend = backend_of(group);
+  check_rank(*backend, to);
   std::vector<at::Tensor> word{at::full({1}, bytes.defined() ? 1 : 0, at::TensorOptions(at::kByte).device(device_of(*backend, bytes)))};
   backend->send(word, to, 0)->wait();
   if (!bytes.defined()) return;
@@ -174,6 +211,7 @@ void Groups::give(uint32_t group, int to, at::Tensor bytes) {
 
 bool Groups::take(uint32_t group, int from, at::Tensor bytes) {
   auto backend = backend_of(group);
+  check_rank(*backend, from);
   std::vector<at::Tensor> word{at::zeros({1}, at::TensorOptions(at::kByte).device(bytes.device()))};
   backend->recv(word, from, 0)->wait();
   if (!word[0].item<uint8_t>()) return false;

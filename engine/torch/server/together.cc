@@ -42,6 +42,7 @@ void Session::together(Reader& body) {
     case Together::WAIT: wait_work(body.get<uint32_t>()); break;
     case Together::LEAVE:
       try {
+        Running running(watch_, NAME);
         groups_.ask("leave", body.get<uint32_t>(), std::string());
       } catch (const Refused&) {  // it has gone by itself
       }
@@ -75,7 +76,10 @@ void Session::begin_work(Reader& body) {
       if (!written) fault = held->spoiled();
       if (fault) continue;
       try {
-        to.push_back(make_tensor(geometry, 0, held->storage));
+        if (geometry.bytes > held->storage.nbytes()) throw Refused("a tensor reaches beyond its storage");
+        at::Tensor made = make_tensor(geometry, 0, held->storage);
+        if (!made.is_contiguous()) throw Refused("a collective takes contiguous tensors");  // backends go by its number of elements
+        to.push_back(std::move(made));
       } catch (const std::exception&) {
         telling.keep(fault = fault_now(NAME));
       }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -41,7 +42,11 @@ def install(client: Client) -> None:
             return self._future
 
         def is_completed(self) -> bool:
-            return bool(self._future.done())
+            if not self._future.done():
+                return False
+            with suppress(RuntimeError):  # exception() tells it
+                self._future.wait()  # so that what the program asks from now on comes after it
+            return True
 
         def is_success(self) -> bool:
             return self.is_completed() and self.exception() is None

@@ -15,7 +15,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from elastic_ai_torchserver.peers import Link, PeerFault, Peers, connect, introductions, watch_all
+from elastic_ai_torchserver.peers import Link, PeerFault, Peers, connect, interface_of, introductions, watch_all
 
 JOIN_S, MOST_TIMEOUT_S, MOST_MEMBERS, PROOF_BYTES = 60.0, 3600.0, 128, 32
 FUNCTION = ctypes.CFUNCTYPE(
@@ -74,16 +74,28 @@ class Groups:
             raise PeerFault("a session is twice in the group")
         if members[rank][1] != self._number:
             raise PeerFault("this session is not the member that the group has")
+        if group in self._joined:
+            raise PeerFault("the group's number is in use")
         link = None
-        store = self._first(name) if rank == 0 else None
-        if rank:
-            at, number = members[0]
-            link = connect(peers[at], self._given.bind, self._token, number)
-            link.say(name)
-            store = linked_store(link)
-        # torch's registry keeps no group alive
-        self._joined[group] = name, link, self._register(group, store, rank, len(members), timeout_s)
+        try:
+            store = self._first(name) if rank == 0 else None
+            if rank:
+                at, number = members[0]
+                link = connect(peers[at], self._given.bind, self._token, number)
+                link.say(name)
+                store = linked_store(link)
+            # torch's registry keeps no group alive
+            self._joined[group] = name, link, self._register(group, store, rank, len(members), timeout_s)
+        except BaseException:
+            self._forget(name, link)
+            raise
         return ""
+
+    def _forget(self, name: str, link: Link | None) -> None:
+        with self._meeting:
+            self._stores.pop(name, None)
+        if link is not None:
+            link.close()
 
     def _register(self, group: int, store: Any, rank: int, size: int, timeout_s: float) -> Any:
         """Torch's backend of the group, by the name that the session looks for."""
@@ -92,6 +104,8 @@ class Groups:
 
         on_gpu = self._given.device == "cuda"
         if on_gpu:
+            # the only network by which the lease's unit lets the servers meet
+            os.environ["NCCL_SOCKET_IFNAME"] = f"={interface_of(self._given.bind)}"
             options = c10d.ProcessGroupNCCL.Options()
             options._timeout = timedelta(seconds=timeout_s)
             backend: Any = c10d.ProcessGroupNCCL(store, rank, size, options)
@@ -101,7 +115,7 @@ class Groups:
             options._threads, options._timeout = 2, timedelta(seconds=JOIN_S)
             backend = c10d.ProcessGroupGloo(store, rank, size, options)
             prove(backend, store, rank, size)
-            watch_all({address for address, _ in self._peers.read()})
+            watch_all({address for address, _ in self._peers.read()}, self._port)
             backend._set_default_timeout(timedelta(seconds=timeout_s))
         whole = c10d.ProcessGroup(store, rank, size)
         kind = c10d.ProcessGroup.BackendType.NCCL if on_gpu else c10d.ProcessGroup.BackendType.GLOO
@@ -114,14 +128,15 @@ class Groups:
     def _leave(self, group: int) -> str:
         import torch
 
-        name, link, _ = self._joined.pop(group, ("", None, None))
-        if not name:
+        if group not in self._joined:
             raise PeerFault("there is no such group")
+        name, link, whole = self._joined.pop(group)
         torch._C._distributed_c10d._unregister_process_group(f"eats-{group}")
-        with self._meeting:
-            self._stores.pop(name, None)
-        if link is not None:
-            link.close()
+        self._forget(name, link)
+        last = [whole]
+        del whole
+        # gloo's end waits for what is begun, the group's whole timeout where a rank does not come
+        threading.Thread(target=last.clear, daemon=True).start()
         return ""
 
     def _first(self, name: str) -> Any:

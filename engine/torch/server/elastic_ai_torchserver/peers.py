@@ -5,9 +5,11 @@ What is here comes from the lease (`--peers`, `--peer-token-file`) and never fro
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -20,6 +22,7 @@ from elastic_ai_torchserver.door import HELLO, PEER_MAGIC, VERSION
 #: A line of two sessions is as long as a key, a value in hexadecimal, and what is around them.
 MOST_LINE = 1 << 20
 LINK_S = 30.0
+SIOCGIFADDR = 0x8915  # of Linux's sockios.h
 
 
 class PeerFault(Exception):
@@ -63,8 +66,9 @@ def watch(connection: socket.socket) -> None:
         connection.setsockopt(level, option, value)
 
 
-def watch_all(addresses: Collection[str]) -> None:
-    """All connections of this process with these addresses: gloo watches none of its own."""
+def watch_all(addresses: Collection[str], port: int) -> None:
+    """All connections of this process with these addresses: gloo watches none of its own. port: the server's own, by
+    which clients come too, and those have other limits."""
     for number in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         with suppress(OSError):  # it is no socket, no connection, or gone meanwhile
             copy = os.dup(number)
@@ -74,8 +78,20 @@ def watch_all(addresses: Collection[str]) -> None:
                 os.close(copy)
                 raise
             with connection:
-                if connection.family == socket.AF_INET and connection.getpeername()[0] in addresses:
+                ours = connection.family == socket.AF_INET and connection.getpeername()[0] in addresses
+                if ours and connection.getsockname()[1] != port:
                     watch(connection)
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this IPv4 address. PeerFault where none has it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has no such address
+                found = fcntl.ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(found[20:24]) == address:
+                    return name
+    raise PeerFault(f"no interface has the address {address}")
 
 
 class Link:
