@@ -117,7 +117,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def framework_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """--torch and --tensorflow."""
     for one in reversed(FRAMEWORKS):
-        words = f"Give nodes this {one.title}, and leases its engine."
+        words = f"Give nodes this {one.title} and its engine."
         command = click.option(f"--{one.engine}", f"{one.engine}_python", metavar="PYTHON", help=words)(command)
     return command
 

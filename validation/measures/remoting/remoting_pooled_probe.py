@@ -25,6 +25,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
+from validation.base.counting import number_of
 from validation.measures.remoting.remoting_shares_probe import END_S
 from validation.probes import ProbeDoc, remoting, remoting_program
 from validation.probes.supervise import die_with_parent
@@ -221,7 +222,7 @@ def taking_part(args: Asked, stack: ExitStack) -> None:
     for server in args.servers:
         others = sum(gpu["node"] == server for gpu in gpus) - args.gpus
         if others < 0:
-            raise Unmade(f"{server} has fewer than {args.gpus} GPUs")
+            raise Unmade(f"{server} has fewer than {number_of(args.gpus, 'GPU')}")
         if others:
             stack.enter_context(remoting.leased("-n", str(others), "-l", server))
 
