@@ -137,7 +137,7 @@ def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
                 until(lambda: "sudo" in pool.processes("gpu1", "^sudo -n /usr/lib/elastic-ai"), True, 60)
                 time.sleep(pause_s)
                 shell(pool, "head", "scancel -u alice")
-                ten.result(60)
+                ten.result(180)  # docker has ten to begin and to end
             until(lambda: left(pool), {}, 60)
             until(lambda: shell(pool, "gpu1", OURS), "", 90)  # the sweep comes twice a minute
             assert pool.processes("gpu1", "^sleep 3146") == ""
@@ -147,7 +147,7 @@ def test_containers_end_with_their_lease_and_have_its_limits(pool: Lab) -> None:
             until(lambda: pool.processes("gpu1", "^sleep 3147").count("sleep"), 1, 60)
             told = shell(pool, "gpu1", f"docker inspect -f '{LIMITS}' $({OURS})").split()
             shell(pool, "head", "scancel -u alice")
-            one.result(60)
+            one.result(180)
         pids, memory, swap, cpus = map(int, told)
         assert (pids, memory, swap) == (4096, swap, memory)
         assert min(memory, cpus) > 0
