@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,7 +17,6 @@ from tests.support.torch_engine import (
     Server,
     client_environment,
     ended,
-    go_on,
     line,
     server,
     servers_of_a_lease,
@@ -196,15 +193,7 @@ def test_a_server_that_leaves_ends_all_ranks_and_nothing_is_left(tmp_path: Path)
             assert len(connections()) >= 2, "of the client, and of the other server"
             # while an acknowledgement is on its way the kernel shows another timer
             wait_until(lambda all_of=connections: all(all_of()), "each of them is watched")
-        leaves.process.kill()
-        for pid in leaves.children():
-            os.kill(pid, signal.SIGKILL)
-        for one in ranks:
-            go_on(one)
-        first, second = (ended(one, 60) for one in ranks)
-        assert (first.code, second.code) == (3, 3), (first, second)
-        assert "a rank has ended" in first.out
-        assert f"127.0.0.1:{leaves.port}" in second.out
+        torch_ranks.all_end_with(leaves, ranks)
         wait_until(lambda: not stays.children(), "no session is left")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support import torch_env
-from tests.support.torch_engine import Ran, Server, client_environment, ended
+from tests.support.torch_engine import Ran, Server, client_environment, ended, go_on
 
 #: Rank 1 ends in the middle.
 DIES = """
@@ -96,3 +98,16 @@ def same_lines(program: Path, ranks: int, servers: Sequence[Server], *arguments:
     for here, there in zip(lines(native), lines(remote), strict=True):
         assert here == there
     return remote
+
+
+def all_end_with(leaves: Server, ranks: Sequence[subprocess.Popen[str]]) -> None:
+    """Kills the second rank's server with its sessions: both ranks of SERVER_LEAVES end and say why."""
+    leaves.process.kill()
+    for pid in leaves.children():
+        os.kill(pid, signal.SIGKILL)
+    for one in ranks:
+        go_on(one)
+    first, second = (ended(one, 60) for one in ranks)
+    assert (first.code, second.code) == (3, 3), (first, second)
+    assert "a rank has ended" in first.out
+    assert f"127.0.0.1:{leaves.port}" in second.out
