@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,7 @@ def copies(folder: Path, before: list[str], address: str, port: int, size: int) 
         "ELASTIC_AI_SERVERS": f"{address}:{port}",
         "ELASTIC_AI_TOKEN_FILE": str(folder / "token"),
     }
-    program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--json", "--bytes", str(size)]
+    program = [sys.executable, str(ROOT / "toolkit/lease/programs/copybench.py"), "--json", "--bytes", str(size)]
     said: dict[str, Any] = json.loads(run(*before, *program, env=environment))
     return said
 
@@ -215,6 +215,24 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     }
 
 
+def printed(measure: Callable[[argparse.Namespace, Path], dict[str, Any]], options: argparse.Namespace) -> int:
+    """Measure in a folder that goes afterwards, and print the figures, with --json as one document; the exit code."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
+            found = measure(options, Path(folder))
+    except (BenchmarkError, OSError) as e:
+        print(f"no figure: {e}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for name, value in found.items():
+        if isinstance(value, dict):
+            value = f"{value['median']:.3f} ({value['min']:.3f} to {value['max']:.3f})"
+        print(f"{name:36} {value}")
+    return 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--link", choices=["loopback", "veth"], default="loopback")
@@ -230,20 +248,7 @@ def main() -> int:
         parser.error("--rate-gbps shapes a veth link")
     if options.delay_us and not options.rate_gbps:
         parser.error("--delay-us is of a link with --rate-gbps")
-    try:
-        with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
-            found = measure(options, Path(folder))
-    except (BenchmarkError, OSError) as e:
-        print(f"no figure: {e}", file=sys.stderr)
-        return 1
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    for name, value in found.items():
-        if isinstance(value, dict):
-            value = f"{value['median']:.3f} ({value['min']:.3f} to {value['max']:.3f})"
-        print(f"{name:28} {value}")
-    return 0
+    return printed(measure, options)
 
 
 if __name__ == "__main__":

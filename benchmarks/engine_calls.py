@@ -16,7 +16,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from engine import ROOT, SPACES, BenchmarkError, link, run, serving, spread
+from engine import ROOT, SPACES, BenchmarkError, link, printed, run, serving, spread
 from toolkit.engine.build import compile_devices, compile_engine, default_release
 
 ECHO_PORT = "5202"
@@ -108,20 +107,7 @@ def main() -> int:
         parser.error("--rate-gbps and --delay-us are of a veth link")
     if options.rate_gbps and options.delay_us:
         parser.error("--rate-gbps or --delay-us: one of them")
-    try:
-        with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
-            found = measure(options, Path(folder))
-    except (BenchmarkError, OSError) as e:
-        print(f"no figure: {e}", file=sys.stderr)
-        return 1
-    if options.json:
-        print(json.dumps(found))
-        return 0
-    for name, value in found.items():
-        if isinstance(value, dict):
-            value = f"{value['median']:.3f} ({value['min']:.3f} to {value['max']:.3f})"
-        print(f"{name:36} {value}")
-    return 0
+    return printed(measure, options)
 
 
 if __name__ == "__main__":

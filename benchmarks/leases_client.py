@@ -176,9 +176,9 @@ def waits(clients: int, window_s: float) -> dict[str, Any]:
 
 def crowd(clients: int) -> None:
     """As the user who waits: the client's own code asks for a lease and waits for it, in so many threads."""
-    from toolkit.lease import ask, waiting
-    from toolkit.lease.host import this_host
+    from toolkit.lease.client import ask, waiting
     from toolkit.lease.lease_request import LeaseWish
+    from toolkit.lease.machine.host import this_host
 
     host = this_host()
     submission = ask.against_pool(host, LeaseWish(), "run", print)

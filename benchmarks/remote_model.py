@@ -35,7 +35,7 @@ from tests.support.engine_run import Client, built, describe, local, server  # n
 from tests.support.relay import relay  # noqa: E402
 from toolkit.engine.host_modules import archive  # noqa: E402
 from toolkit.engine.local_build import compile_relay  # noqa: E402
-from toolkit.lease.train import CODE  # noqa: E402
+from toolkit.lease.programs.train import CODE  # noqa: E402
 from validation.analysis.remote_model import WITHIN  # noqa: E402
 from validation.measures.remoting.model import KINDS, Explained, advice, explained  # noqa: E402
 from validation.measures.remoting.remoting_link_probe import serving  # noqa: E402
@@ -75,7 +75,7 @@ def waiting(folder: Path) -> Path:
 
 def job(client: Client, options: argparse.Namespace, batch: str) -> str:
     """What elastic-ai-train prints."""
-    words = [sys.executable, "-m", "toolkit.lease.train", "--json", "--costs", "--gpus", "1", "--batch", batch]
+    words = [sys.executable, "-m", "toolkit.lease.programs.train", "--json", "--costs", "--gpus", "1", "--batch", batch]
     words += ["--steps", str(options.steps), "--inputs", str(options.inputs), "--hidden", str(options.hidden)]
     words += ["--code", str(options.code)] if options.code else []
     return subprocess.run(words, env=client.environment(), capture_output=True, text=True, check=True).stdout

@@ -2,7 +2,8 @@
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=N torch_several_worker.py mlp|gpt|resnet50 [--steps N]
 
-It prints one JSON document.
+It prints one JSON document. With --marks it also prints `mark` before the first timed step and after the last, and
+waits for a line of input each time.
 """
 
 from __future__ import annotations
@@ -45,10 +46,16 @@ def stepping(program: str, device: str, count: int) -> torch_steps.Step:
     return torch_steps.classifier(both, optimizer, lambda number: (inputs[number], labels[number]), device)
 
 
+def mark() -> None:
+    print("mark", flush=True)
+    sys.stdin.readline()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=["mlp", "gpt", "resnet50"])
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--marks", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     there = torch.cuda.is_available()
@@ -61,9 +68,13 @@ def main() -> None:
     torch.manual_seed(1)  # dropout draws from here on, on the device or on the processor
     walls, losses = [], []
     for number in range(count):
+        if number == WARM and options.marks:
+            mark()
         began = time.perf_counter()
         losses.append(step(number).item())
         walls.append(time.perf_counter() - began)
+    if options.marks:
+        mark()
     dist.barrier()
     print(json.dumps({"step_s": walls[WARM:], "losses": [loss.hex() for loss in losses]}))
     dist.destroy_process_group()

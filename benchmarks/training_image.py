@@ -20,7 +20,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 
 import jinja2
@@ -28,7 +27,6 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 ROLE = ROOT / "roles/horovod"
-SDIST = "https://files.pythonhosted.org/packages/source/h/horovod/horovod-{}.tar.gz"
 CHROOT = """
 set -e; root=$1; shift
 mount --make-rprivate /; mount -t proc proc "$root/proc"; mount --rbind /dev "$root/dev"; mount --rbind /sys "$root/sys"
@@ -50,7 +48,15 @@ def rendered(name: str) -> str:
     loader = jinja2.FileSystemLoader(ROLE / "templates")
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, loader=loader)
     template = environment.from_string((ROLE / "templates" / name).read_text())
-    return template.render({**defaults, "horovod_wheels": "", "__horovod_wheels_wanted": wanted})
+    names = {"lock": "", "lock_build": ".build"}
+    locks = {f"__horovod_{name}": {"path": str(lock(kind)), "sha256": ""} for name, kind in names.items()}
+    return template.render({**defaults, **locks, "horovod_wheels": "", "__horovod_wheels_wanted": wanted})
+
+
+def lock(kind: str) -> Path:
+    """The role's list of the wheels' SHA-256 for these releases; kind: "" of the image, ".build" of the compiler."""
+    parts = "_".join(f"{key}-{release()[key]}" for key in ("torch", "torchvision", "timm"))
+    return ROLE / f"files/locks/{parts}{kind}.lock"
 
 
 def inside(root: Path, command: list[str], **variables: str) -> str:
@@ -103,6 +109,8 @@ def make(work: Path, wheel: Path | None) -> None:
     (context / "rdma").mkdir(parents=True, exist_ok=True)
     (context / "wheel").mkdir(exist_ok=True)
     shutil.copy("/etc/ssl/certs/ca-certificates.crt", context / "index.crt")
+    shutil.copy(lock(""), context / "wheels.lock")
+    shutil.copy(lock(".build"), context / "build.lock")
     begin = time.monotonic()
     excluded = [f"--dpkgopt=path-exclude={path}" for path in yaml.safe_load((ROLE / "vars/main.yml").read_text())
                 ["__horovod_excluded"]]  # fmt: skip
@@ -115,7 +123,9 @@ def make(work: Path, wheel: Path | None) -> None:
     follow(rendered("Dockerfile.cuda.j2"), image, context)
     if wheel is None:
         version = release()["version"]
-        urllib.request.urlretrieve(SDIST.format(version), context / "horovod.tar.gz")
+        fetch = ["pip", "download", "--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--dest", str(context)]
+        subprocess.run([sys.executable, "-m", *fetch, f"horovod=={version}"], check=True, capture_output=True)
+        next(context.glob("horovod-*.tar.gz")).rename(context / "horovod.tar.gz")
         subprocess.run(["cp", "-a", str(image), str(builder)], check=True)
         follow(rendered("Dockerfile.builder.cuda.j2"), builder, context, JOBS=str(os.cpu_count()))
         wheel = next((builder / "build/wheel").glob("*.whl"))

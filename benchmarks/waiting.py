@@ -24,7 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests.support.lease_host import FakeClock, FakeHost
 from tests.support.lease_texts import answer, slurm_job
-from toolkit.lease import slurm, waiting
+from toolkit.lease.client import waiting
+from toolkit.lease.jobs import slurm
 
 ARRIVE_S = 60.0
 """All clients come within this time."""

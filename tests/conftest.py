@@ -5,6 +5,7 @@
 - With ELASTIC_AI_COMPLETE=1 (bin/test sets it, after it has installed every tool) a skipped test is a failed one, but
   for what depends on the machine itself: reasons that begin with "this machine" or "needs root".
 - Property tests try the same examples in every run; with `--rest` they try new ones, which may find what nobody knew.
+- A failed test is repeated once where this machine stood still under it, or in a lab (tests/support/standstill.py).
 - Tests marked `rest` run with `--rest` only; docs/testing.md lists them with the reason, and bin/test prints that.
 """
 
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
+from tests.support import standstill
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -33,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.settings.register_profile("same examples", derandomize=True)
+    hypothesis.settings.register_profile("same examples", derandomize=True, deadline=None)
     if not config.getoption("--rest"):
         hypothesis.settings.load_profile("same examples")
 
@@ -58,6 +61,12 @@ def not_run(reason: str) -> bool:
     return COMPLETE and not reason.startswith(OF_THE_MACHINE)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    standstill.protocol(item, nextitem)
+    return True
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
@@ -71,7 +80,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    standstill.summary(terminalreporter, config)
     took: dict[str, list[float]] = {}
     words: dict[str, str] = {}
     for reports in terminalreporter.stats.values():

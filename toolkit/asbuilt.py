@@ -124,8 +124,10 @@ def _next(check: CheckOutcome, node: str, inventory: Path) -> str:
     return shlex.join(["toolkit", "deploy", "-i", str(inventory), "--limit", node, *tags])
 
 
-def junit(found: Sequence[Checked]) -> str:
-    """One JUnit file over all nodes: a suite for each, pytest's own cases, an error for each check that is gone."""
+def junit(found: Sequence[Checked], *more: Element) -> str:
+    """One JUnit file over all nodes: a suite for each, pytest's own cases, an error for each check that is gone; and
+    `more` suites.
+    """
     root = Element("testsuites", {"name": "as built"})
     for one in found:
         suite = fromstring(one.junit).find("testsuite") if one.junit else None  # noqa: S314
@@ -141,6 +143,7 @@ def junit(found: Sequence[Checked]) -> str:
         for key in ("tests", "errors"):
             suite.set(key, str(int(suite.get(key) or 0) + len(gone)))
         root.append(suite)
+    root.extend(more)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
 
 

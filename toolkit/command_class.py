@@ -37,6 +37,8 @@ class Misused(click.UsageError):
         if isinstance(fault, click.NoSuchOption):  # click prints up to three options, in brackets
             near = difflib.get_close_matches(fault.option_name, fault.possibilities or (), n=1, cutoff=0.5)
             words = f"No such option: {fault.option_name}" + (f"; did you mean {near[0]}?" if near else "")
+            if fault.ctx and any(param.name == "ansible_options" for param in fault.ctx.command.params) and not near:
+                words += "; options of ansible-playbook follow after --"
         super().__init__(words, fault.ctx)
 
     def show(self, file: IO[Any] | None = None) -> None:

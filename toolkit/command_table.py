@@ -1,7 +1,7 @@
 """All commands, by what they are for: what `toolkit --help` prints, without importing any of them.
 
 A command NAME is the attribute NAME of `toolkit.commands.NAME`. Its line here is the first sentence of its own help,
-which a test compares. `toolkit --help` fits a screen of 50 lines while there are at most 39 commands.
+which a test compares. `toolkit --help` fits a screen of 50 lines while there are at most 41 commands.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "deploy": "Provision the nodes of an inventory",
         "check": "Check that the nodes are as the toolkit built them",
         "node": "Add, replace or remove a GPU server of a pool",
+        "pool": "Check a pool's policies, or the cluster it joins",
+        "switch": "Compare switches with the hosts' RoCE settings",
         "teardown": "Undo a deployment",
     },
     "Measure and judge": {
@@ -28,11 +30,24 @@ COMMANDS: dict[str, dict[str, str]] = {
         "sign": "Sign a run with an SSH key",
         "bundle": "Pack a run into one file for the customer",
         "verify": "Verify a run or bundle and its signatures",
+        "support": "Pack what a vendor needs to know of a bad part",
     },
     "Use GPUs": {
         "gpus": "Show the GPUs of the pool and who uses them",
         "run": "Run a program with GPUs of the pool",
+        "images": "List the images that programs can run in",
+        "logs": "Print the output of a detached program",
+        "attach": "Follow a detached program until it ends",
+        "ssh": "Open a shell where a lease's GPUs are",
+        "jupyter": "Serve notebooks with GPUs of the pool",
         "lease": "Keep GPUs for longer than one program",
+    },
+    "Day two": {
+        "upgrade": "Bring a site to another stack release",
+        "rollback": "Undo an upgrade, to the versions on record",
+        "incidents": "Take out and mend GPU servers that fail",
+        "backup": "Back up the head of a pool, and copy the file here",
+        "restore": "Bring back the head of a pool from a backup",
     },
     "Look up": {
         "fabrics": "List the networks that can be measured",

@@ -65,11 +65,18 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INCOMPLETE: "no difference was found, and a node could not be read",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "inventory cables": {
+        Exit.OK: "the map was printed, with every port that was looked at",
+        Exit.USAGE: f"{_USAGE}: a CSV with a fault, or a run that did not look at cables",
+        Exit.INCOMPLETE: "the map was printed without a port that heard no switch, or several; it is named",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "check": {
-        Exit.OK: "every check that concerns a node passed on it",
-        Exit.FAILED: "a check failed",
+        Exit.OK: "every check that concerns a node passed on it, and no part is another than the signed one",
+        Exit.FAILED: "a check failed, or a part is not the one that was signed, or not where it was",
         Exit.USAGE: f"{_USAGE}; nothing was checked",
-        Exit.INCOMPLETE: "no check failed, and one could not be run: a node that was not reached, a check that is gone",
+        Exit.INCOMPLETE: "no check failed, and one could not be run: a node not reached, a check that is gone, "
+        "a signed part that was not read",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "report": {
@@ -99,9 +106,17 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "those of a release and nobody said that they were agreed on (`--rules`)",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "support": {
+        Exit.OK: "the file was written; what single tools could not read is listed in it",
+        Exit.USAGE: f"{_USAGE}: an unknown node or part, a file that is there already, or a full disk; nothing was "
+        "written",
+        Exit.INCOMPLETE: "the file was written without the node, a part of its answer, or the BMC that the inventory "
+        "names; it is printed which, and why",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; nothing was written, and nothing is left on the node",
+    },
     "compare": {
-        Exit.OK: "no criterion got worse",
-        Exit.FAILED: "a criterion got worse: its verdict, or a figure beyond noise",
+        Exit.OK: "no criterion got worse, and no part that both runs read is another",
+        Exit.FAILED: "a criterion got worse: its verdict, or a figure beyond noise; or a part is another one",
         Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
@@ -153,10 +168,98 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INCOMPLETE: "the node was provisioned, stays drained, and waits for a reboot; then run the same command",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
+    "upgrade": {
+        Exit.OK: "every node has the release and passed its validation (--dry-run: the plan was printed)",
+        Exit.FAILED: "a batch is bad: a node failed, waits for a reboot, or does not hold what the site was accepted "
+        "with; its nodes stay drained, later batches are untouched",
+        Exit.USAGE: f"{_USAGE}; a refusal before anything was changed is reported as such",
+        Exit.INCOMPLETE: "stopped between two batches because `--budget` is used up; run the same command to continue",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
+    "rollback": {
+        Exit.OK: "every node has the versions on record before the upgrade, and passed its validation (--dry-run: the "
+        "plan was printed)",
+        Exit.FAILED: "a batch is bad; its nodes stay drained, later batches are untouched",
+        Exit.USAGE: f"{_USAGE}, or something cannot go back; nothing was changed",
+        Exit.INCOMPLETE: "stopped between two batches because `--budget` is used up; run the same command to continue",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
+    "incidents": {
+        Exit.OK: "no server fails, or each that did is mended and takes work again",
+        Exit.FAILED: "a server fails: it is drained and waits for a person, or would be drained (dry run); it is named",
+        Exit.USAGE: f"{_USAGE}; nothing was changed",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; the same command goes on where each server is",
+    },
+    "backup": {
+        Exit.OK: "the backup was made, read back and copied, and every one that the head keeps can be read",
+        Exit.FAILED: "none was made, or one that the head keeps cannot be read; it is named",
+        Exit.USAGE: f"{_USAGE}, or the head makes no backups; nothing was made",
+        Exit.RETRY: "another backup is being made; try again",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; nothing was copied",
+    },
+    "restore": {
+        Exit.OK: "the head has the backup's state, and what happened to each job is printed (--dry-run: the plan was)",
+        Exit.FAILED: "the head refused its part, or the deployment failed on a node; run the same command to continue",
+        Exit.USAGE: f"{_USAGE}: a backup that is damaged, of another head or release, or a head that has a pool; "
+        "nothing was changed",
+        Exit.INCOMPLETE: "the head is back, and a GPU server could not be asked what ran there; it is named",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
+    "pool": {
+        Exit.OK: "the policies were compared, or a cluster that the pool joins has what leases need; nothing was "
+        "applied",
+        Exit.FAILED: "a cluster that the pool joins lacks something that leases need; each is printed with what to add",
+        Exit.USAGE: f"{_USAGE}: a fault in the file, with its line, a head that does not answer, or another cluster "
+        "than slurm_pool.join names",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "switch check": {
+        Exit.OK: "hosts and switches agree on every port that was compared",
+        Exit.FAILED: "they differ; each difference is printed with the host's line and the switch's",
+        Exit.USAGE: f"{_USAGE}: a fault in the inventory, or a file that is cut or of another system",
+        Exit.INCOMPLETE: "no difference was found, and a port or switch could not be compared; it is named",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "switch render": {
+        Exit.OK: "the configuration was printed; nothing was sent to a switch",
+        Exit.USAGE: f"{_USAGE}: no such switch in the map of cables, or hosts that differ in their RoCE variables",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "gpus": {
+        Exit.OK: "done",
+        Exit.USAGE: f"{_USAGE}, or a request that the pool can never meet",
+        Exit.RETRY: "Slurm did not answer; try again",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "run": {
         Exit.OK: "the program's own exit code, 128 + number where a signal ended it",
         Exit.USAGE: "the request cannot be met; no program was started",
         Exit.RETRY: "the lease did not start, or ended before its program; try again",
+    },
+    "logs": {
+        Exit.OK: "the output was printed; with `-f` the program's own exit code, 128 + number where a signal ended it",
+        Exit.USAGE: "no program of yours goes on alone under that lease on this machine",
+        Exit.RETRY: "with `-f`: nobody knows the program's exit code, because its machine was started again or what "
+        "kept it was killed",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; the program goes on",
+    },
+    "attach": {
+        Exit.OK: "the program's own exit code, 128 + number where a signal ended it",
+        Exit.USAGE: "no program of yours goes on alone under that lease on this machine",
+        Exit.RETRY: "nobody knows the program's exit code, because its machine was started again or what kept it was "
+        "killed",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; the program goes on",
+    },
+    "ssh": {
+        Exit.OK: "the exit code of the command or shell there, 255 where ssh itself failed",
+        Exit.USAGE: "there is no such lease of yours, a port is in use, or ssh is missing here",
+        Exit.RETRY: "the lease does not run, or Slurm did not answer; try again",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "jupyter": {
+        Exit.OK: "the notebook server has ended, by Ctrl-C or from its own menu; with `--detach` it goes on alone",
+        Exit.USAGE: "the request cannot be met, a port is in use, or no notebook server is installed; nothing started",
+        Exit.RETRY: "the lease did not start, or ended before the notebook server; try again",
     },
     "lease": {
         Exit.OK: "done",

@@ -7,24 +7,31 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""What ends a command beside Ctrl-C: a scheduler or systemd, and a terminal that is closed."""
+
 
 @contextlib.contextmanager
 def term_as_ctrl_c() -> Iterator[None]:
-    """While it lasts, TERM raises KeyboardInterrupt, so that nothing stays planted or running."""
+    """While it lasts, TERM and HUP raise KeyboardInterrupt, so that nothing stays planted or running. What is ignored
+    stays so: nohup wants to be left alone.
+    """
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    wanted = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, end) for number in wanted}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def interrupted_afterwards() -> Iterator[None]:
-    """INT and TERM that come meanwhile act at the end of it.
+    """INT, TERM and HUP that come meanwhile act at the end of it.
 
     Round the start of a process and the note of it: an interrupt between the two leaves a process that nobody knows,
     and nobody ends. Round the end of processes too, so that a second Ctrl-C does not leave some of them.
@@ -35,9 +42,7 @@ def interrupted_afterwards() -> Iterator[None]:
         came.append(number)
 
     # What is ignored or ends the process without a word of Python stays as it is.
-    before = {
-        number: handler for number in (signal.SIGINT, signal.SIGTERM) if callable(handler := signal.getsignal(number))
-    }
+    before = {number: handler for number in (signal.SIGINT, *_ENDING) if callable(handler := signal.getsignal(number))}
     for number in before:
         signal.signal(number, later)
     try:

@@ -12,11 +12,13 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from toolkit.cables import site_cables
 from toolkit.inventory_address import address_fault, is_ipv6, without_ipv6
+from toolkit.inventory_bmc import BmcVariable, plain_password
 from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_fault
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
@@ -107,6 +109,7 @@ class _HostVars(BaseModel):
     training_slots: _Int | None = Field(default=None, ge=1)
     bom: dict[str, str | int | float | None] = {}
     platform: Platform = Field(default=Platform(), strict=False)
+    bmc: BmcVariable | None = None
     stack: dict[str, str] = {}
     stack_release: str | None = None
     elastic_ai_virtual: str | None = None
@@ -115,12 +118,16 @@ class _HostVars(BaseModel):
     elastic_ai_emulated_gpus: _Int = Field(default=0, ge=0)
     gpu_mig: _Bool = False
     remoting_engine_torch_artifact: str | None = None
+    remoting_engine_tensorflow_artifact: str | None = None
+    remoting_server_transport: Literal["tcp", "verbs"] = "tcp"
     horovod_state: str = "present"
     elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
     fabric: str | None = Field(default=None, min_length=1)
     fabric_mtu: int | None = Field(default=None, ge=576, strict=False)
+    cables: list[dict[str, Any]] | None = []
+    switches: dict[str, Any] | None = {}
 
     @field_validator("ansible_host")
     @classmethod
@@ -286,8 +293,11 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         emulated_gpus=given.elastic_ai_emulated_gpus,
         mig=given.gpu_mig,
         torch_engine=bool(given.remoting_engine_torch_artifact),
+        tensorflow_engine=bool(given.remoting_engine_tensorflow_artifact),
+        remoting_transport=given.remoting_server_transport,
         trains=given.horovod_state != "absent",
         os_stand_in=given.elastic_ai_os_stand_in,
+        bmc=given.bmc.bmc() if given.bmc is not None else None,
     )
 
 
@@ -335,6 +345,11 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
 
 def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
     """These variables are copied into topology.json and the report, so they must not contain a password."""
+    if given.bmc is not None and given.bmc.password is not None:
+        place = ("bmc", "password")
+        if plain_password(locate(inventory, host, place)):
+            words = "is written here in plain text; put it into a vault, or into ELASTIC_AI_BMC_PASSWORD"
+            raise _fault(inventory, host, place, words)
     texts: dict[tuple[str, ...], str] = {
         ("ansible_ssh_common_args",): given.ansible_ssh_common_args,
         ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,
@@ -393,7 +408,13 @@ def read_site(inventory: Path) -> Site:
     fabric = _same(inventory, "fabric", [given.fabric for given in every])
     _refuse_duplicates(inventory, nodes)
     folder = inventory if inventory.is_dir() else inventory.parent
-    topology = Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
+    topology = Topology(
+        site=folder.resolve().name,
+        nodes=tuple(nodes),
+        lab_link=links[0] if links else None,
+        cables=site_cables(inventory, nodes[0].name, [given.cables for given in every]),
+        switches=tuple(dict.fromkeys(name for given in every for name in given.switches or {})),
+    )
     groups = {group: source.members(group) for group in source.groups if group not in ("all", "ungrouped")}
     kept = record(topology, source.hosts, groups, profile)
     return Site(topology, kept, DeclaredFabric(fabric, nodes[0].name, tuple(mtus)))

@@ -17,6 +17,8 @@ def is_ipv6(address: str) -> bool:
 def address_fault(address: str) -> str:
     """Why nobody can be reached at an address, in words; "" for an IPv4 address or a name. It goes to Slurm, the table
     of hosts and the firewall as it stands, and to ssh as a word of its own."""
+    if is_ipv6(address):
+        return f"{address} is an IPv6 address, and this release reaches everything over IPv4 alone; write that address"
     if re.fullmatch(r"[0-9.]+", address):
         try:
             ipaddress.IPv4Address(address)

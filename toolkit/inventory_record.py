@@ -23,17 +23,18 @@ _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
 _MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "elastic_ai_hypervisor_host", "elastic_ai_os_stand_in"}
-_MODELLED |= {"lab_link", "acceptance_profile", "elastic_ai_emulated_gpus", "gpu_mig"}
+_MODELLED |= {"bmc", "cables", "lab_link", "acceptance_profile", "elastic_ai_emulated_gpus", "gpu_mig"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
     {"fabric", "fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
     | {"cuda_cudnn_version", "cuda_nccl_version", "cuda_version", "dcgm_driver_version", "dcgm_version"}
     | {"docker_containerd_version", "docker_version", "horovod_version", "nvidia_container_toolkit_version"}
-    | {"nvidia_driver_fabric_manager_version", "nvidia_driver_version", "ofed_version", "repos_doca_version"}
+    | {"nvidia_driver_fabric_manager_version", "nvidia_driver_nvlsm_version", "nvidia_driver_version"}
+    | {"ofed_version", "repos_doca_version"}
     | {"acceptance_state", "base_state", "cuda_state", "dcgm_state", "docker_state", "fabric_state"}
     | {"gpudirect_state", "horovod_state", "kernel_state", "monitoring_state", "nvidia_container_toolkit_state"}
     | {"nvidia_driver_state", "ofed_state", "packages_state", "remoting_client_state", "remoting_server_state"}
-    | {"repos_state", "roce_state", "slurm_state", "tuning_state"}
+    | {"pool_login_state", "pool_page", "pool_page_state", "repos_state", "roce_state", "slurm_state", "tuning_state"}
 )
 _VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,39}")
 

@@ -20,7 +20,7 @@ from toolkit.inventory_lines import locate
 from toolkit.lease import SHARDS_PER_GPU
 from validation.base.counting import number_of
 from validation.model.base import explain
-from validation.model.load import ConfigError, load_yaml
+from validation.model.load import ConfigError, line_of, load_yaml, read_source
 
 #: Where an inventory keeps its policies, below the inventory's folder.
 POOL_FILE = Path("group_vars/all/pool.yml")
@@ -31,6 +31,8 @@ LEAST_IDLE_MINUTES = 5
 _NAME = r"^[a-z][a-z0-9_-]{0,29}$"
 _ACCOUNT_NAME = r"^[a-zA-Z_][a-zA-Z0-9_.@-]{0,63}$"
 _FRACTION = re.compile(r"(\d+)/(\d+)|\d+(\.\d+)?")
+#: A host by name or address, IPv6 too, without a port; and a name as slurm.conf takes it for clusters and partitions.
+_HOST, _IN_SLURM = r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$", r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
 def gpus(value: object) -> Fraction:
@@ -148,17 +150,30 @@ class StaticInstance(_Model):
         return self
 
 
+class Join(_Model):
+    """A Slurm of the site's own that the pool joins, and never changes. `cluster` and `controllers`: its ClusterName
+    and the hosts of its slurmctld, by which nodes of another cluster are refused. `partition`: the one to which leases
+    go, of exactly the inventory's GPU servers."""
+
+    cluster: Annotated[str, Field(pattern=_IN_SLURM)]
+    controllers: tuple[Annotated[str, Field(pattern=_HOST)], ...] = Field(strict=False, min_length=1)
+    partition: Annotated[str, Field(pattern=_IN_SLURM)]
+
+
 class Pool(_Model):
-    """All policies. `users` empty: whoever may log in may use everything, in the order of asking.
+    """All policies. `users` empty: whoever may log in may use everything, in the order of asking. `join`: the Slurm is
+    somebody else's, whose administrator decides who uses what; None: the pool's own.
 
     `native_jobs`: classes of users whose jobs may run on the GPU servers themselves with GPUs or parts of them; "none":
-    nobody's; None: everybody's, with whole GPUs.
+    nobody's; None: everybody's, with whole GPUs. `default_image`: of programs that a server cannot run without one.
     """
 
     scheduler: Literal["slurm", "none"] = "slurm"
+    join: Join | None = None
     classes: dict[Name, GpuClass] = {}
     users: dict[Name, UserClass] = {}
     native_jobs: Literal["none"] | Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] | None = None
+    default_image: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$")
     reservations: dict[Name, Reservation] = {}
     preemption: Preemption = Preemption()
     static: tuple[StaticInstance, ...] = Field(default=(), strict=False)
@@ -241,9 +256,29 @@ def _static_faults(pool: Pool) -> Iterator[Fault]:
                 yield ("static", number), words
 
 
+def _join_faults(pool: Pool) -> Iterator[Fault]:
+    """What is a setting of the whole cluster, or of its accounting: nobody but its administrator changes that."""
+    if pool.join is None:
+        return
+    theirs = "with join it is decided by the cluster's administrator; leave it out"
+    if pool.scheduler != "slurm":
+        yield ("join",), "there is nothing to join with scheduler: none; leave one of them out"
+    for key in ("reservations", "preemption"):
+        if key in pool.model_fields_set:
+            yield (key,), theirs
+    for name, gpu_class in pool.classes.items():
+        if "max_hours" in gpu_class.model_fields_set:
+            yield ("classes", name, "max_hours"), theirs
+    for name, users in pool.users.items():
+        for key in ("classes", "preempts"):
+            if key in users.model_fields_set:
+                yield ("users", name, key), theirs
+
+
 def faults(pool: Pool, shards_per_gpu: int = SHARDS_PER_GPU) -> list[Fault]:
     """Everything that does not fit together, in the order of the file."""
     found = [*_user_faults(pool), *_native_faults(pool), *_reservation_faults(pool), *_static_faults(pool)]
+    found += _join_faults(pool)
     for name, users in pool.users.items():
         for key in ("max_gpus", "max_gpus_per_user"):
             try:
@@ -262,6 +297,16 @@ def check_pool(data: object, shards_per_gpu: int = SHARDS_PER_GPU) -> Pool:
         raise ConfigError(": ".join([".".join(["slurm_pool", *map(str, location)]), words])) from None
     for path, words in faults(pool, shards_per_gpu):
         raise ConfigError(": ".join([".".join(["slurm_pool", *map(str, path)]), words]))
+    return pool
+
+
+def read_policy(file: Path, shards_per_gpu: int = SHARDS_PER_GPU) -> Pool:
+    """The policies of one file that has the form of pool.yml, wherever it is. ConfigError with file and line."""
+    source = read_source(file)
+    pool = load_yaml(source, PoolFile).slurm_pool
+    for path, words in faults(pool, shards_per_gpu):
+        line = line_of(source, "slurm_pool", *path)
+        raise ConfigError(f"{file}:{line}: {'.'.join(map(str, path))}: {words}")
     return pool
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""PTX of the kernels in engine/kernels and toolkit/lease/kernels, from their CUDA C++ sources.
+"""PTX of the kernels in engine/kernels and toolkit/lease/programs/kernels, from their CUDA C++ sources.
 
     pip install 'cuda-toolkit[nvcc,cccl]==13.0.3' 'nvidia-cuda-nvcc-cu12==12.9.86'
     tools/make_ptx.py --nvcc .../nvidia/cu13/bin/nvcc --ptxas .../nvidia/cuda_nvcc/bin/ptxas
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "engine/kernels"
-FOLDERS = (KERNELS, ROOT / "toolkit/lease/kernels")
+FOLDERS = (KERNELS, ROOT / "toolkit/lease/programs/kernels")
 VERSION, TARGET = "6.0", "sm_60"
 #: From Pascal on, what the stack's releases support: P100, P40, V100, T4, A100, A10, L40S, H100, B200, RTX PRO 6000.
 ARCHITECTURES = ("60", "61", "70", "75", "80", "86", "89", "90", "100", "120")

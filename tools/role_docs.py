@@ -108,7 +108,9 @@ def playbooks_of(role: str) -> list[str]:
     found = []
     for path in sorted((ROOT / "playbooks").glob("*.yml")):
         plays = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-        used = [entry["role"] if isinstance(entry, dict) else entry for p in plays for entry in p.get("roles", [])]
+        used = [entry["role"] for play in plays for entry in play.get("roles", [])]
+        imports = [task.get("ansible.builtin.import_role", {}) for play in plays for task in play.get("tasks", [])]
+        used += [one["name"] for one in imports if one and "tasks_from" not in one]
         if role in used and path.stem != "teardown":
             found.append(path.stem)
     return found

@@ -36,7 +36,11 @@ EVERYWHERE = (
 SHIPPED = {
     "engine/": {"remoting_client", "remoting_server"},
     "toolkit/engine/": {"remoting_client", "remoting_server"},
+    "toolkit/backup/": {"backup"},
     "toolkit/lease/": {"remoting_client", "remoting_server", "slurm"},
+    "toolkit/login/": {"pool_login"},
+    "toolkit/page/": {"pool_page"},
+    "toolkit/pool_answers.py": {"remoting_client"},
     "validation/nvml/": {"acceptance", "monitoring", "remoting_client", "remoting_server"},
     "validation/probes/": {"acceptance"},
     "validation/measures/": {"acceptance"},

@@ -9,16 +9,20 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
+    "foreign": ("taken_over",),
     "preflight": (
         "preflight_facts",
         "preflight_reasons",
         "preflight_notes",
-        "address_owners",
         "preflight_table",
         "preflight_unread",
         "preflight_image_mib",
     ),
+    "preflight_network": ("address_owners",),
+    "preflight_node": ("first_reboot",),
     "stack": ("nic_list", "stack_data", "stack_effective", "stack_faults", "stack_notes"),
+    "systems": ("system_lacks",),
+    "upgrade": ("stack_changes",),
 }
 
 

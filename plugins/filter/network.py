@@ -18,6 +18,8 @@ CODE = {
         "port_commands",
         "fabric_port_files",
         "fabric_ports_off",
+        "fabric_no_carrier",
+        "ports_without_carrier",
         "ports_to_activate",
         "sysctls_off",
     ),

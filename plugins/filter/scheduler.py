@@ -12,6 +12,13 @@ CODE = {
     "slurm": ("slurm_confines", "slurm_topology", "slurm_memory_mib", "slurm_gpus", "slurm_cluster"),
     "slurm_conf": ("slurm_conf",),
     "slurm_cores": ("slurm_gpu_cores",),
+    "slurm_join": (
+        "slurm_join_missing",
+        "slurm_join_places",
+        "slurm_join_questions",
+        "slurm_join_refused",
+        "slurm_join_wanted",
+    ),
     "slurm_node": ("slurm_judged", "slurm_data_left"),
     "slurm_policy": ("slurm_policy", "slurm_pool_faults"),
 }

@@ -12,7 +12,7 @@ CODE = {
     "chosen": ("chosen",),
     "kernel": ("kernel_plan", "kernel_undo"),
     "os": ("os_key",),
-    "project": ("nvml_binding", "python_sources"),
+    "project": ("nvml_binding", "python_modules", "python_sources"),
     "reboot": ("reboot_reasons", "units_lost", "reboot_faults", "reboot_account"),
     "record": ("provisioned_record", "ledgers_left"),
     "stand_ins": ("stand_ins_of",),

@@ -68,6 +68,8 @@ BESIDE = {
     ),
 }
 MONITORING = ("prometheus", "node_exporter")
+#: Of the distributions' packages, the last one of EPEL's.
+PACKAGED = ("/usr/bin/prometheus", "/usr/bin/prometheus-node-exporter", "/usr/bin/node_exporter")
 #: Names of processes (15 characters of them) by who runs them.
 PROCESSES = {
     "Kubernetes": ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2", "kubelite", "crio", "k0s"),
@@ -328,7 +330,7 @@ def read_monitoring(root: Path, running: dict[str, list[list[str]]]) -> list[str
     found = []
     for name in MONITORING:
         for words in running.get(name, []):
-            if words and words[0] not in ("/usr/bin/prometheus", "/usr/bin/prometheus-node-exporter"):
+            if words and words[0] not in PACKAGED:
                 found.append(shlex.quote(words[0]))
     return sorted(set(found))
 

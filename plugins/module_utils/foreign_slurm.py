@@ -29,6 +29,8 @@ SLURM_DAEMONS = ("slurmd", "slurmctld", "slurmdbd")
 #: Files with the environment and options of the daemons, and the units that may name others.
 DEFAULTS = ("slurmd", "slurmctld", "slurm", "slurm-llnl")
 UNITS = ("etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
+#: What a cluster's Prolog and Epilog run where leases are started and ended by them.
+HOOKS = {"prolog": "/elastic-ai/lease-server/bin/prolog", "epilog": "/elastic-ai/lease-server/bin/epilog"}
 OWN_FOLDERS = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 
@@ -72,7 +74,17 @@ def slurm_settings(root: Path, path: str) -> dict[str, Any]:
             cluster = told[2]
         elif told:
             controllers += [one.split("(")[0] for one in told[2].split(",") if one]
-    return {"controllers": list(dict.fromkeys(controllers)), "cluster": cluster, "says": len(lines)}
+    hooked = [kind for kind, mark in HOOKS.items() if _runs(root, str(Path(path).parent), lines, kind, mark)]
+    found = {"controllers": list(dict.fromkeys(controllers)), "cluster": cluster, "says": len(lines)}
+    return {**found, "hooked": hooked}
+
+
+def _runs(root: Path, folder: str, lines: list[str], kind: str, mark: str) -> bool:
+    """Whether a program of this cluster's Prolog or Epilog, as it is on this node, names the toolkit's."""
+    programs = [re.match(rf"(?i){kind}\s*=\s*\"?([^\s\"#]+)", line) for line in lines]
+    # a relative name is beside slurm.conf, where the controller sends it in configless clusters; patterns are taken
+    patterns = [str(Path(folder) / one[1]).lstrip("/") for one in programs if one]
+    return any(mark in read_text(path) for pattern in patterns for path in root.glob(pattern))
 
 
 def _option(words: list[str], *names: str) -> str:

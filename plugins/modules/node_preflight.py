@@ -15,9 +15,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.bluefield import read_bluefields
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.foreign import read_foreign
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims, renamed
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packet_filter import read_filters
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
 DOCUMENTATION = r"""
@@ -50,11 +52,16 @@ root: {description: whether the module runs as root, returned: always, type: boo
 systemd: {description: whether systemd is the init, returned: always, type: bool}
 memory_mib: {description: memory, returned: always, type: int}
 disks: {description: by path - existing folder above it and its device and free_mib, returned: always, type: dict}
+ipv6: {description: IPv6 addresses of a wider scope than the link or the host, returned: always, type: list}
 links: {description: IPv4 addresses by network interface, returned: always, type: dict}
 network: {description: running network managers and files that configure ports and NetworkManager's state of each port,
   returned: always, type: dict}
+carrier: {description: by network interface that is up whether it has a carrier, returned: always, type: dict}
+bluefield: {description: "mode by network interface of a BlueField: dpu, nic, empty", returned: always, type: dict}
 drivers: {description: kernel driver by network interface that has one, returned: always, type: dict}
 links_error: {description: why the interfaces could not be listed, returned: always, type: str}
+filters: {description: chains of the packet filter that refuse by default and what they let in,
+  returned: always, type: list, elements: dict}
 headers: {description: of the running kernel - present or installable or missing or unknown, returned: always,
   type: str}
 secure_boot: {description: enabled or disabled or unsupported or unknown, returned: always, type: str}
@@ -109,12 +116,24 @@ def read_links(module: AnsibleModule) -> tuple[list[dict[str, Any]], str]:
     return [link for link in json.loads(out) if "ifname" in link], ""
 
 
+def wide_ipv6(links: list[dict[str, Any]]) -> list[str]:
+    """IPv6 addresses by which a node reaches further than its link; those of containers' bridges are among them."""
+    entries = [entry for link in links for entry in link.get("addr_info", [])]
+    return sorted(e["local"] for e in entries if e.get("family") == "inet6" and e.get("scope") == "global")
+
+
 def addresses(links: list[dict[str, Any]]) -> dict[str, list[str]]:
     """IPv4 addresses by interface."""
     return {
         link["ifname"]: [entry["local"] for entry in link.get("addr_info", []) if entry.get("family") == "inet"]
         for link in links
     }
+
+
+def carriers(links: list[dict[str, Any]]) -> dict[str, bool]:
+    """Whether something comes by the cable of each interface; of one that is switched off nobody knows."""
+    flags = {link["ifname"]: set(link.get("flags", ())) for link in links}
+    return {name: "LOWER_UP" in own for name, own in flags.items() if "UP" in own}
 
 
 def read_drivers(sysfs: Path) -> dict[str, str]:
@@ -276,8 +295,12 @@ def main() -> None:
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         disks=read_disks(module.params["disk_paths"]),
         links=addresses(links),
+        ipv6=wide_ipv6(links),
+        carrier=carriers(links),
+        bluefield=read_bluefields(plain(module).run_command, shutil.which, Path(module.params["sysfs_root"])),
         drivers=read_drivers(Path(module.params["sysfs_root"])),
         links_error=links_error,
+        filters=read_filters(plain(module).run_command),
         network=read_network(module, links),
         headers=read_headers(module, read_container()),
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),

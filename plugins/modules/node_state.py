@@ -83,6 +83,12 @@ options:
     type: list
     elements: str
     default: []
+  accounts:
+    description: Users by name or number, by whatever the node asks for them, a directory too; the result maps each to
+      its name and uid, and to nothing where there is none.
+    type: list
+    elements: str
+    default: []
 author: Elastic AI Toolkit
 """
 EXAMPLES = r"""
@@ -117,6 +123,7 @@ modules: {description: loaded and version and available by module, returned: alw
 pci: {description: address and vendor and device and class and numa_node and driver of each device and its subsystem
   and whether it is a virtual function, returned: always, type: list}
 users: {description: existence by user, returned: always, type: dict}
+accounts: {description: name and uid by what was asked for, returned: always, type: dict}
 reboot_hints: {description: packages that asked for a reboot, returned: always, type: list}
 """
 
@@ -300,6 +307,16 @@ def read_modules(module: AnsibleModule, names: list[str], sysfs: Path, kernel: s
     return found
 
 
+def manages_switches(path: Path) -> dict[str, bool]:
+    """Whether an InfiniBand function of ConnectX is there for the NVSwitches of its board; {} where nobody can read."""
+    if word(path / "vendor") != "0x15b3" or not word(path / "class").startswith("0x0207"):
+        return {}
+    try:
+        return {"manages_switches": b"SW_MNG" in (path / "vpd").read_bytes()}
+    except OSError:
+        return {}
+
+
 def read_pci(sysfs: Path) -> list[dict[str, Any]]:
     """All PCI devices."""
     devices = []
@@ -313,6 +330,7 @@ def read_pci(sysfs: Path) -> list[dict[str, Any]]:
                 "class": word(path / "class"),
                 **({"subsystem": board} if board else {}),
                 **({"virtual": True} if (path / "physfn").exists() else {}),
+                **manages_switches(path),
                 "numa_node": int(node) if re.fullmatch(r"-?\d+", node) else -1,
                 "driver": driver.resolve().name if driver.exists() else "",
             }
@@ -358,6 +376,15 @@ def user_exists(name: str) -> bool:
     return True
 
 
+def account(word: str) -> dict[str, Any]:
+    """Name and uid of a user by either; nothing where the node knows none."""
+    try:
+        found = pwd.getpwuid(int(word)) if word.isdigit() else pwd.getpwnam(word)
+    except (KeyError, OverflowError):
+        return {}
+    return {"name": found.pw_name, "uid": found.pw_uid}
+
+
 def main() -> None:
     """Read what was asked for and return it."""
     listed = {"type": "list", "elements": "str", "default": []}
@@ -375,6 +402,7 @@ def main() -> None:
             "pci": {"type": "bool", "default": False},
             "sysfs_root": {"type": "path", "default": "/sys"},
             "users": listed,
+            "accounts": listed,
         },
         supports_check_mode=True,
     )
@@ -404,6 +432,7 @@ def main() -> None:
         modules=read_modules(module, wanted["modules"], sysfs, kernel),
         pci=read_pci(sysfs) if wanted["pci"] else [],
         users={name: user_exists(name) for name in wanted["users"]},
+        accounts={word: account(word) for word in wanted["accounts"]},
         reboot_hints=sorted(set(word(hints).splitlines())),
     )
 

@@ -156,11 +156,35 @@ def _file(interface: str, kind: str, **names: Any) -> dict[str, Any]:
     return {"path": f"{NETWORK}{interface}.{kind.split('.')[1]}", "template": f"{kind}.j2", "vars": names}
 
 
+#: States of an interface in which nothing comes by its cable.
+NO_CARRIER = frozenset({"down", "lowerlayerdown", "notpresent"})
+
+
+def ports_without_carrier(node: Mapping[str, Any], ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Ports, and what they stand on, that are there and have no carrier."""
+    links = node["links"]
+    return [n for n in fabric_links(ports) if _exists(node, n) and links[n].get("operstate") in NO_CARRIER]
+
+
+def fabric_no_carrier(node: Mapping[str, Any], ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ports without a carrier in a sentence; none where all have one."""
+    return no_carrier(ports_without_carrier(node, ports))
+
+
+def no_carrier(names: Sequence[str]) -> list[str]:
+    """Where to look for the carrier of ports."""
+    which = "its cable, its transceiver and the port" if len(names) == 1 else "cables, transceivers and the ports"
+    return [f"no carrier on {', '.join(names)}: look at {which} of the switch"] if names else []
+
+
 def fabric_ports_off(
     node: Mapping[str, Any], ports: Sequence[Mapping[str, Any]], fabric_mtu: Any, queue: Any
 ) -> list[str]:
-    """How the live ports and their units differ from what is declared; `queue` is the transmit queue in packets."""
-    off = []
+    """How the live ports and their units differ from what is declared; `queue` is the transmit queue in packets.
+
+    A port without a carrier may lack its addresses: its network manager may wait for the cable.
+    """
+    off, dark = [], set(ports_without_carrier(node, ports))
     if ports:
         stopped = [name for name, unit in node["units"].items() if not (unit["active"] and unit["enabled"])]
         off += [f"{name} is not running and enabled; the port would not come back after a reboot" for name in stopped]
@@ -169,9 +193,10 @@ def fabric_ports_off(
         if not link["exists"]:
             off.append(f"fabric port {name} does not exist")
             continue
-        if port["address"] not in link["addresses"]:
+        if port["address"] not in link["addresses"] and name not in dark:
             off.append(f"{name} lacks address {port['address']} (has: {', '.join(link['addresses']) or 'none'})")
-        if port.get("address6") and str(ipaddress.IPv6Interface(port["address6"])) not in link["addresses6"]:
+        address6 = str(ipaddress.IPv6Interface(port["address6"])) if port.get("address6") else ""
+        if address6 and name not in dark and address6 not in link["addresses6"]:
             off.append(f"{name} lacks address {port['address6']} (has: {', '.join(link['addresses6']) or 'none'})")
         if link["mtu"] != port_mtu(port, fabric_mtu):
             off.append(f"{name} has MTU {link['mtu']}, not {port_mtu(port, fabric_mtu)}")

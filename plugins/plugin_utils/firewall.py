@@ -34,6 +34,14 @@ def _network(text: str) -> ipaddress.IPv4Network:
         raise AnsibleFilterError(f"firewall_networks: {text} {why}; write it like 198.51.100.0/24") from None
 
 
+def _rail(address: str) -> ipaddress.IPv4Network | None:
+    """The network of a fabric port; None of an address that is none, which preflight refuses by itself."""
+    try:
+        return ipaddress.IPv4Interface(address).network
+    except ValueError:
+        return None
+
+
 def site_networks(
     names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], extra: Iterable[str] = ()
 ) -> dict[str, list[str]]:
@@ -51,7 +59,7 @@ def site_networks(
             unknown.append(name)
         else:
             found.append(ipaddress.IPv4Network(address))
-        found += [ipaddress.IPv4Interface(port["address"]).network for port in own.get("fabric_ports") or []]
+        found += [network for port in own.get("fabric_ports") or [] if (network := _rail(port["address"]))]
     return {"networks": [str(n) for n in ipaddress.collapse_addresses(found)], "unknown": unknown}
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -12,9 +13,12 @@ Json = Mapping[str, Any]
 
 #: Component -> how the toolkit does without it, for the second way out.
 COMPONENTS = {
-    "slurm": "leave the scheduler out (slurm_pool: {scheduler: none}) or the node out of the inventory",
-    "munge": "leave the scheduler out (slurm_pool: {scheduler: none}) or the node out of the inventory",
-    "jobs": "wait for their end, or leave the node out of the inventory",
+    "slurm": "join that cluster, which leaves it as it is (slurm_pool: {join: ...}, docs/how-to/join-slurm.md), leave "
+    "the scheduler out (slurm_pool: {scheduler: none}) or the node out of the inventory",
+    "munge": "join its cluster (slurm_pool: {join: ...}), leave the scheduler out (slurm_pool: {scheduler: none}) or "
+    "the node out of the inventory",
+    "jobs": "have its administrator drain the node and wait for their end (scontrol update NodeName=... State=DRAIN), "
+    "or leave the node out of the inventory",
     "scheduler": "take the node out of that system (its own command for that), or leave it out of the inventory",
     "kubernetes": "take the node out of that cluster (kubectl drain and delete), or leave it out of the inventory",
     "docker": "leave Docker out (docker_state: absent and horovod_state: absent), or move the file's settings to "
@@ -70,7 +74,12 @@ def _short(name: str) -> str:
 
 def _ours(controllers: Iterable[str], wanted: Json) -> bool:
     """Whether one of these is a head of the inventory, by its name or address."""
-    heads = {str(name).lower() for name in wanted.get("heads") or ()}
+    return named_among(controllers, wanted.get("heads") or ())
+
+
+def named_among(controllers: Iterable[str], known: Iterable[str]) -> bool:
+    """Whether one of a slurmd's or slurm.conf's controllers is one of these hosts, by its name or address."""
+    heads = {str(name).lower() for name in known}
     every = [name for one in controllers for name in str(one).split(",") if name]  # --conf-server head1:6817,head2
     names = [name.rsplit(":", 1)[0] if name.count(":") == 1 else name for name in every]
     return any(name.lower() in heads or _short(name) in {_short(head) for head in heads} for name in names)
@@ -205,22 +214,50 @@ def foreign_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         )
 
 
+def _taken(observed: Json, wanted: Json) -> dict[str, str]:
+    """Component -> what of it is taken over, in words: what is there and what the inventory says is its own."""
+    named = wanted.get("take_over") or ()
+    return {component: "; ".join(what) for component, what in found(observed, wanted).items() if component in named}
+
+
+def _replaced(observed: Json) -> list[str]:
+    """Files of somebody else's that no component stands for: written over, the original kept."""
+    edited = [entry["path"] for entry in observed["foreign"]["files"] if not entry["known"] and not entry["default"]]
+    return [path for path in edited if path not in (*OF_FILE, OWN_CONF)]
+
+
 def foreign_notes(observed: Json, wanted: Json) -> list[str]:
     """What is taken over because the inventory says so, and what is written over with its original kept."""
     if not observed.get("foreign"):
         return []  # recorded by an earlier release
     notes = [
-        f"somebody else's {LABELS.get(component, component)} taken over (preflight_take_over): {'; '.join(what)}"
-        for component, what in found(observed, wanted).items()
-        if component in wanted["take_over"]
+        f"somebody else's {LABELS.get(component, component)} taken over (preflight_take_over): {what}"
+        for component, what in _taken(observed, wanted).items()
     ]
     beside = observed["foreign"].get("beside") or {}
     for kind, words in BESIDE.items():
         if beside.get(kind):
             notes.append(words.format(files=", ".join(beside[kind])))
-    edited = [e["path"] for e in observed["foreign"]["files"] if not e["known"] and not e["default"]]
     return notes + [
         f"{path} is not as its package brought it; it is replaced, and the original kept for a teardown"
-        for path in edited
-        if path not in (*OF_FILE, "/etc/slurm/slurm.conf")
+        for path in _replaced(observed)
     ]
+
+
+def taken_over(observed: Json, wanted: Json, before: str, today: str) -> dict[str, dict[str, str]]:
+    """What was taken over on a node, by component or path: what was found, and on which day; {} where nothing was.
+
+    What a run takes over, the next one no longer finds. So `before` is the text of the record that is on the node,
+    whose entries stay; one that is found once more, and otherwise, gets the day `today` (ISO 8601).
+    """
+    try:
+        kept = json.loads(before) if before.strip() else {}
+    except ValueError:
+        kept = {}  # cut short: the rest of the run is not held up by it
+    kept = kept if isinstance(kept, dict) else {}
+    now = {}
+    if observed.get("foreign"):  # a recording of an earlier release has none
+        now = _taken(observed, wanted) | dict.fromkeys(_replaced(observed), "replaced, the original kept")
+    new = {what: {"found": words, "on": today} for what, words in now.items()}
+    same = {what for what, entry in new.items() if (kept.get(what) or {}).get("found") == entry["found"]}
+    return dict(sorted({**kept, **{what: entry for what, entry in new.items() if what not in same}}.items()))

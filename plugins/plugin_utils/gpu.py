@@ -44,9 +44,27 @@ def has_nvlink5(device: str) -> bool:
     return any(int(first, 16) <= int(device, 16) <= int(final, 16) for first, final in known()["nvlink5"]["ids"])
 
 
-def nvlink5_refusal(models: str) -> str:
-    """Why GPUs with NVLink 5 are refused, and what to do."""
-    return f"{models} {known()['nvlink5']['why']}: leave the node out (--limit) or out of the group gpu_servers"
+def nvlsm_fault(boards: str, provided: bool, version: str, driver: str) -> str:
+    """Why the NVSwitches of boards with NVLink 5 would not come up, and what to do; "" where they do.
+
+    provided: whether the driver's provider has NVLSM. version: that of NVLSM; driver: a release or a branch.
+    """
+    what = f"{boards} has NVLink 5, whose NVSwitches need NVLSM beside Fabric Manager"
+    if not provided:
+        return f"{what}, which NVIDIA's repository alone has: set nvidia_driver_provider to cuda"
+    if not version:
+        return (
+            f"{what}, and the set has none for this system: set nvidia_driver_nvlsm_version to one that NVIDIA's "
+            "repository for it has, or leave the node out (--limit)"
+        )
+    branch = branch_of(driver)
+    floors = [floor for first, floor in known()["nvlink5"]["nvlsm"].items() if not branch or branch >= first]
+    if floors and numbers(version) < numbers(floors[-1]):
+        return (
+            f"{what}, and NVLSM {version} is older than {floors[-1]}, which driver {driver} asks for: set "
+            "nvidia_driver_nvlsm_version"
+        )
+    return ""
 
 
 def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -65,11 +83,13 @@ def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def nvswitch_list(pci: Iterable[Mapping[str, Any]]) -> list[str]:
-    """PCI addresses of the NVSwitches."""
+    """PCI addresses of the NVSwitches; of boards with NVLink 5, whose NVSwitches are on no bus, those of the functions
+    through which they are managed."""
     return [
         d["address"]
         for d in pci
-        if d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and d["device"] in known()["nvswitches"]
+        if d.get("manages_switches")
+        or (d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and d["device"] in known()["nvswitches"])
     ]
 
 
@@ -118,9 +138,6 @@ def module_flavour(
         faults.append(f"branch {branch} has no proprietary kernel modules")
     if flavour == "open" and not has_open:
         faults.append("this provider has no open kernel modules that equal its user space on this system")
-    boards = sorted({str(g.get("model", "?")) for g in gpus if has_nvlink5(str(g.get("device", "0x0")))})
-    if boards:
-        faults.append(nvlink5_refusal(", ".join(boards)))
     return flavour, faults
 
 
@@ -140,7 +157,7 @@ def names_of(table: Mapping[str, Any], key: str, version: str, kernel: str) -> l
     return [str(name).format(**words) for name in entry if version or "{version}" not in name]
 
 
-PACKAGE_KEYS = ("pin", "user_space", "mps", "open", "proprietary", "headers", "fabric_manager")
+PACKAGE_KEYS = ("pin", "user_space", "mps", "open", "proprietary", "headers", "fabric_manager", "nscq", "nvlsm")
 
 
 def driver_candidates(table: Mapping[str, Any], version: str, kernel: str) -> list[str]:
@@ -156,10 +173,11 @@ def driver_plan(
 ) -> dict[str, Any]:
     """What the driver of a node is to consist of.
 
-    options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version and
-    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), before
-    (likewise, to be installed first), pin (what apt's preferences have to say of every part of the driver, '' where the
-    newest is wanted), unwanted (installed together with those they would break the driver), fabric_manager and faults.
+    options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version,
+    nvlsm_version and revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin
+    or ''), before (likewise, to be installed first), pin (what apt's preferences have to say of every part of the
+    driver, '' where the newest is wanted), unwanted (installed together with those they would break the driver),
+    fabric_manager and faults.
     """
     pci = list(pci)
     gpus, switches = gpu_list(pci), nvswitch_list(pci)
@@ -174,6 +192,7 @@ def driver_plan(
         keys.append(flavour)
         # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
         before = [] if options["in_container"] else names_of(table, "headers", version, kernel)
+    boards = ", ".join(sorted({str(g["model"]) for g in gpus if has_nvlink5(g["device"])}))
     fabric_manager = bool(switches) and not options["user_space_only"]
     if fabric_manager:
         manager_version = str(options["fabric_manager_version"] or version)
@@ -181,14 +200,20 @@ def driver_plan(
             faults.append(f"Fabric Manager {manager_version} must equal the driver {version}")
         if not names_of(table, "fabric_manager", version, kernel):
             faults.append("this provider has no Fabric Manager, which the NVSwitches of this node need")
-        keys.append("fabric_manager")
+        keys += ["fabric_manager"] if boards else ["fabric_manager", "nscq"]
     packages = dict.fromkeys(pinning, "")
     for key in keys:
-        suffix = _suffix(table, key, version, str(options.get("revision") or ""))
+        form = "fabric_manager" if key == "nscq" else key  # packaged as one
+        suffix = _suffix(table, form, version, str(options.get("revision") or ""))
         pinned = is_exact(version) and suffix is not None
-        epoch = "" if key == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
+        epoch = "" if form == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
         for name in names_of(table, key, version, kernel):
             packages[name] = f"{epoch}{version}{suffix}" if pinned else ""
+    if fabric_manager and boards:
+        nvlsm, names = str(options["nvlsm_version"]), names_of(table, "nvlsm", version, kernel)
+        fault = nvlsm_fault(boards, bool(names), nvlsm, version)
+        faults += [fault] if fault else []
+        packages |= dict.fromkeys(names, f"{nvlsm}-1" if is_exact(nvlsm) else "")
     other = {"open": "proprietary", "proprietary": "open"}.get(flavour)
     return {
         "gpus": gpus,
@@ -222,6 +247,7 @@ def driver_verdict(state: Mapping[str, Any], plan: Mapping[str, Any], host_kerne
     installed = sorted({upstream_version(v) for n, v in packages.items() if v and _carries_driver_version(n)})
     driver = installed[0] if len(installed) == 1 else ""
     manager = next((upstream_version(v) for n, v in packages.items() if v and "fabric" in n), "")
+    nvlsm = {"nvlsm": upstream_version(packages["nvlsm"])} if "nvlsm" in packages else {}
     loaded = state["modules"]["nvidia"]
     reasons = []
     if host_kernel_is_ours and plan["flavour"]:
@@ -234,6 +260,7 @@ def driver_verdict(state: Mapping[str, Any], plan: Mapping[str, Any], host_kerne
             "driver": driver,
             "kernel_module": loaded["version"] if loaded["loaded"] and host_kernel_is_ours else "",
             "fabric_manager": manager,
+            **nvlsm,
         },
         "packages": packages,
         "reboot_required": reasons,
@@ -279,7 +306,9 @@ def driver_health_faults(said: Mapping[str, Any], plan: Mapping[str, Any]) -> li
 
 def _carries_driver_version(name: str) -> bool:
     """Whether a package's version is the driver's: persistenced and modprobe of a distribution go their own way."""
-    return not re.match(r"(linux-|kernel-|nvidia-persistenced|nvidia-modprobe|nvidia-driver-pinning|.*fabric)", name)
+    return not re.match(
+        r"(linux-|kernel-|nvidia-persistenced|nvidia-modprobe|nvidia-driver-pinning|nvlsm|.*fabric)", name
+    )
 
 
 def cuda_generation_faults(pci: Iterable[Mapping[str, Any]], toolkit: str) -> list[str]:

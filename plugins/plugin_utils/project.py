@@ -34,6 +34,11 @@ def python_sources(role_path: str) -> str:
     return str(code_of(Path(role_path).parents[1]))
 
 
+def python_modules(folder: str) -> list[str]:
+    """All Python files in a folder and below it, in the order of their paths: a package that a role puts on nodes."""
+    return sorted(str(path) for path in Path(folder).rglob("*.py"))
+
+
 def nvml_binding(role_path: str) -> dict[str, str]:
     """NVIDIA's binding of NVML for a role, by `role_path`: its file on the controller, and the note that goes with it.
 

@@ -9,17 +9,23 @@ from typing import Any
 REASONS = "/run/elastic-ai/reboot-required/"
 
 
-def reboot_reasons(node: Mapping[str, Any]) -> list[str]:
-    """The reasons that roles and packages left, each with who says so; from a reading of node_state."""
+def reboot_reasons(node: Mapping[str, Any], first_kernel: str = "") -> list[str]:
+    """The reasons that roles and packages left, each with who says so; from a reading of node_state.
+
+    first_kernel: an installed kernel that the node boots before anything is built, "" where it boots none.
+    """
     reasons = [
         f"{PurePosixPath(path).name}: {line.strip()}"
-        for path, text in sorted(node["contents"].items())
+        for path, text in sorted((node.get("contents") or {}).items())
         if path.startswith(REASONS)
         for line in str(text).splitlines()
         if line.strip()
     ]
-    hints = sorted(set(node["reboot_hints"]))
-    return reasons + ([f"packages that were upgraded: {', '.join(hints)}"] if hints else [])
+    hints = sorted(set(node.get("reboot_hints") or ()))
+    reasons += [f"packages that were upgraded: {', '.join(hints)}"] if hints else []
+    return reasons + (
+        [f"kernel: {node['kernel']} runs, {first_kernel} is the newest installed"] if first_kernel else []
+    )
 
 
 def kernel_lost(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

@@ -35,8 +35,11 @@ def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], 
 
 
 def _ordered(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with its lists of sentences in order: a set's own order differs from run to run."""
-    return {key: sorted(map(str, value)) if key in LISTS else value for key, value in result.items()}
+    """A result as it is recorded: its lists of sentences in order, for a set's own order differs from run to run.
+
+    Notes are left out: they are printed, and are of what a run found before it changed that.
+    """
+    return {key: sorted(map(str, value)) if key in LISTS else value for key, value in result.items() if key != "notes"}
 
 
 def _json(contents: Mapping[str, str], path: str) -> dict[str, Any]:

@@ -30,6 +30,25 @@ def lease_idle_minutes(pool: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
+def lease_people(pool: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The users and the groups of the policy's classes of users, each once."""
+    classes = [one or {} for one in (pool.get("users") or {}).values()]
+    return {
+        kind: sorted({str(name) for one in classes for name in one.get(kind) or []}) for kind in ("users", "groups")
+    }
+
+
+#: The image of the stage of the training, which every server has where the policy names no other.
+TRAINING_IMAGE = "training"
+
+
+def lease_default_image(pool: Mapping[str, Any], images: Iterable[Mapping[str, Any]]) -> str:
+    """The image for programs that a server cannot run without one: the policy's, else the first that the role keeps
+    there (variable remoting_server_images), else that of the training."""
+    kept = [str(image["name"]) for image in images]
+    return str(pool.get("default_image") or [*kept, TRAINING_IMAGE][0])
+
+
 def lease_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Short host name -> where leases listen there, as the default of remoting_server_address has it: by the inventory,
     so that a run of some nodes knows all."""
@@ -45,7 +64,9 @@ def lease_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str, An
 def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], recorded: str) -> dict[str, Any]:
     """Short host name -> what role remoting_server found there; of a host that the run does not reach what is recorded.
 
-    `recorded` is the text of the node's pool.json, "" where there is none.
+    `recorded` is the text of the node's pool.json, "" where there is none. What the server's survey found is added (the
+    stage of the training makes one more, after it brought an image), and without a survey, as in check mode, what the
+    last one found.
     """
     known = (json.loads(recorded) if recorded else {}).get("servers") or {}
     servers = {}
@@ -55,6 +76,9 @@ def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]
             servers[name] = found
         elif name in known:
             servers[name] = known[name]
+        offers = hostvars[host].get("remoting_server_offers") or (known.get(name) or {}).get("offers")
+        if offers and name in servers:
+            servers[name] = {**servers[name], "offers": offers}
     return servers
 
 

@@ -6,6 +6,7 @@ import datetime
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible.errors import AnsibleFilterError
 
@@ -19,6 +20,8 @@ SQV_SYSTEMS = ("debian13",)
 WEAK_HASHES = {"md5", "sha1", "ripemd160"}
 #: What a file that stood in our way says until the role is taken back; apt and dnf read nothing from it.
 MOVED = "# Replaced by the repositories of the Elastic AI Toolkit. Its state absent puts this file's original back.\n"
+
+PREFERENCES, TLS = f"/etc/apt/preferences.d/{PREFIX}repos", f"/etc/apt/apt.conf.d/{PREFIX}repos"
 
 Repo = dict[str, Any]
 
@@ -58,7 +61,8 @@ def expand(text: str, wanted: Mapping[str, Any]) -> str:
 def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Repo]:
     """What each enabled repository is on one system.
 
-    wanted: system (os_key), machine, release, mirror, urls, key_urls, fingerprints (the inventory's), doca_version.
+    wanted: system (os_key), machine, release, mirror, urls, key_urls, fingerprints (the inventory's), doca_version, and
+    tls (certificate, key and ca, paths on the node), which repositories at the site's own addresses get.
     """
     plan, system = [], str(wanted["system"])
     for name in enabled:
@@ -75,6 +79,8 @@ def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Map
         if name == "doca" and not mirror and not wanted["urls"].get(name) and not wanted["doca_version"]:
             raise AnsibleFilterError("which DOCA? set ofed_version (or repos_doca_version), e.g. 3.2.3")
         declared = wanted["fingerprints"].get(name) or entry.get("fingerprint", "")
+        # A vendor is never shown the site's certificate.
+        own = bool(mirror or wanted["urls"].get(name) or name == "site") and url.startswith("https://")
         plan.append(
             {
                 "name": name,
@@ -87,6 +93,7 @@ def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Map
                 "fingerprints": [declared] if isinstance(declared, str) and declared else list(declared or []),
                 "yum": entry.get("yum") or {},
                 "architecture": expand("{arch}", wanted),
+                "tls": {key: path for key, path in (wanted.get("tls") or {}).items() if path and own},
             }
         )
     return plan
@@ -104,9 +111,67 @@ def source_path(name: str, system: str) -> str:
     )
 
 
-def repos_paths(names: Iterable[str], system: str) -> list[str]:
-    """Every path that the role may write for repositories of these names."""
+def paths_of(names: Iterable[str], system: str) -> list[str]:
+    """Where entries and keys of these repositories are."""
     return [path(name, system) for name in sorted(names) for path in (source_path, key_path)]
+
+
+def repos_paths(names: Iterable[str], system: str) -> list[str]:
+    """Every path that the role may write, for repositories of these names."""
+    return paths_of(names, system) + ([PREFERENCES, TLS] if is_apt(system) else [])
+
+
+#: By part of the client's certificate: the option of a .repo file, and apt's below Acquire::https::HOST.
+TLS_OPTIONS = {
+    "certificate": ("sslclientcert", "SslCert"),
+    "key": ("sslclientkey", "SslKey"),
+    "ca": ("sslcacert", "CaInfo"),
+}
+
+
+def tls_text(plan: Sequence[Repo]) -> str:
+    """apt configuration with the certificates for the hosts of the repositories, '' for none."""
+    hosts: dict[str, Mapping[str, str]] = {
+        urlsplit(repo["url"]).hostname or "": repo["tls"] for repo in plan if repo.get("tls") and is_apt(repo["system"])
+    }
+    return "".join(
+        f'Acquire::https::{host}::{TLS_OPTIONS[part][1]} "{path}";\n'
+        for host, tls in sorted(hosts.items())
+        for part, path in sorted(tls.items())
+    )
+
+
+def repos_tls_faults(plan: Sequence[Repo], tls: Mapping[str, str], readable: Mapping[str, str]) -> list[str]:
+    """What is wrong with the certificates that repositories are fetched with, each a sentence.
+
+    readable: sha256 by path of those that are on the node.
+    """
+    faults = []
+    parts = {part: path for part, path in tls.items() if path}
+    if bool(parts.get("certificate")) != bool(parts.get("key")):
+        faults.append("repos_client_certificate and repos_client_key go together: set both, or none")
+    if parts and not any(repo["tls"] for repo in plan):
+        faults.append(
+            "a certificate is set (repos_client_certificate, repos_client_key, repos_ca), and no repository is at an "
+            "https:// address of the site: set repos_mirror or repos_urls, or leave the certificate out"
+        )
+    missing = [path for path in parts.values() if path not in readable]
+    if missing:
+        faults.append(f"{', '.join(missing)} is not on the node: put it there before repositories are fetched with it")
+    return faults
+
+
+def repos_from_faults(source: str, stated: Mapping[str, Any]) -> list[str]:
+    """What contradicts `repos_from: system`: settings that only repositories written by the role have."""
+    given = sorted(name for name, value in stated.items() if value) if source == "system" else []
+    return (
+        [
+            f"repos_from is system, so that no repository is written, and {', '.join(given)} is set, which says how to "
+            f"write one: take one of both out of the inventory"
+        ]
+        if given
+        else []
+    )
 
 
 def source_text(repo: Repo) -> str:
@@ -121,6 +186,7 @@ def source_text(repo: Repo) -> str:
     lines += [f"[{PREFIX}{repo['name']}]", f"name={repo['description']}", f"baseurl={repo['url']}", "enabled=1"]
     lines += [f"gpgkey=file://{key_path(repo['name'], repo['system'])}"]
     lines += [f"{key}={value}" for key, value in sorted(options.items()) if value != ""]
+    lines += [f"{TLS_OPTIONS[part][0]}={path}" for part, path in sorted((repo.get("tls") or {}).items())]
     return "\n".join(lines) + "\n"
 
 
@@ -146,12 +212,12 @@ def repos_files(
         )
     ]
     chosen = {repo["name"] for repo in plan}
-    absent = [{"path": path, "state": "absent"} for path in repos_paths(set(names) - chosen, system)]
+    absent = [{"path": path, "state": "absent"} for path in paths_of(set(names) - chosen, system)]
     if not is_apt(system):
         return present + absent
-    preferences = preferences_text(pins)
-    own = {"path": f"/etc/apt/preferences.d/{PREFIX}repos"}
-    return [*present, *absent, {**own, "content": preferences} if preferences else {**own, "state": "absent"}]
+    texts = {PREFERENCES: preferences_text(pins), TLS: tls_text(plan)}
+    own = [{"path": p, "content": text} if text else {"path": p, "state": "absent"} for p, text in texts.items()]
+    return [*present, *absent, *own]
 
 
 def repos_moved(
@@ -257,10 +323,18 @@ def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
     )
     if not named:
         cause = "the node has an entry below /etc/apt/sources.list.d or /etc/yum.repos.d that is not from here"
+    elif re.search(r"(?i)ssl|tls|certificate|handshake|client key", said):
+        cause = (
+            "the TLS connection failed (repos_client_certificate, repos_client_key, repos_ca; apt reads these files as "
+            "user _apt)"
+        )
     elif re.search(r"NO_PUBKEY|not signed|KEYSIG|BADSIG|[Ss]ignature|sqv|GPG|OpenPGP", said):
         cause = "its index is not signed by the declared key (repos_fingerprints, repos_key_dir)"
     else:
         cause = "it cannot be reached or is no such repository (repos_mirror, repos_urls)"
+        # dnf gives no reason.
+        if any(repo["url"].startswith("https://") for repo in named):
+            cause += ", or its server wants a certificate (repos_client_certificate, repos_ca)"
     return f"{what} cannot be read: {cause}. What this run wrote was taken back. The node said: {said}"
 
 

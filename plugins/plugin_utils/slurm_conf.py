@@ -11,7 +11,8 @@ def slurm_conf(cluster: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[st
 
     cluster: what filter slurm_cluster found. wanted: name of the cluster, host and address of the head, shards (parts
     of a GPU, 0 for none), job_submit (whether the head's Slurm has that plugin), prolog and epilog (programs, "" for
-    none), policies (conf of filter slurm_policy) and extra (the site's own), which win in this order.
+    none), started and ended (the controller's own, likewise), policies (conf of filter slurm_policy) and extra (the
+    site's own), which win in this order.
     """
     confined = cluster["cgroups"]
     gres = ["gpu", "shard"] if wanted["shards"] else ["gpu"]
@@ -55,4 +56,6 @@ def _programs(confined: bool, wanted: Mapping[str, Any]) -> dict[str, Any]:
     lines |= {"JobSubmitPlugins": "lua"} if wanted["job_submit"] else {}
     lines |= {"Prolog": prolog} if prolog else {}
     lines |= {"Epilog": epilog} if epilog else {}
+    lines |= {"PrologSlurmctld": wanted["started"]} if wanted.get("started") else {}
+    lines |= {"EpilogSlurmctld": wanted["ended"]} if wanted.get("ended") else {}
     return lines | ({"PrologEpilogTimeout": 120, "BatchStartTimeout": 150} if prolog or epilog else {})

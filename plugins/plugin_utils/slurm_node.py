@@ -40,6 +40,7 @@ def slurm_judged(
     shards: int,
     sysfs_root: str,
     database: str,
+    compute: bool | None = None,
 ) -> dict[str, Any]:
     """What a node of the cluster comes to: unconfined, not_applicable, stand_ins, devices_missing and missing.
 
@@ -48,18 +49,19 @@ def slurm_judged(
 
     kind: head, compute or client; system: the role's table of its operating system; gpus: what filter slurm_gpus found,
     None on nodes that compute nothing; shards: parts of a GPU that the inventory asks for, 0 for none; database: where
-    the head has it.
+    the head has it; compute: whether the node runs jobs, as a head does that is a GPU server too.
     """
+    computes = kind == "compute" if compute is None else compute
     gpus = gpus or NO_GPUS
     devices = [] if gpus["stand_in"] else [file for file in gpus["files"] if file not in node["files"]]
-    unconfined = _unconfined(node, os_key) if kind == "compute" else []
+    unconfined = _unconfined(node, os_key) if computes else []
     left_out = list(unconfined)
     if kind == "head" and not system["job_submit"]:
         left_out.append(
             "control characters in texts of jobs are not refused when they are submitted: whether Slurm of "
             f"{os_key} has the plugin job_submit/lua is not known"
         )
-    if kind == "compute" and shards and not system["shards"]:
+    if computes and shards and not system["shards"]:
         left_out.append(f"no parts of GPUs: Slurm of {os_key} has no gres/shard")
     if devices:
         left_out.append(f"slurmd waits for the driver: {', '.join(devices)} not there")

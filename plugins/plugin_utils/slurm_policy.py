@@ -16,7 +16,7 @@ WEIGHTS = {"PriorityWeightQOS": 100000, "PriorityWeightAge": 50}
 DAY_FLAGS = {"daily": "DAILY", "weekdays": "WEEKDAY", "weekends": "WEEKEND"}
 
 
-def _checked(data: Mapping[str, Any], shards: int | None, inventory: str) -> Any:
+def checked(data: Mapping[str, Any], shards: int | None, inventory: str) -> Any:
     """The policies, validated; the fault with file and line where they stand in the inventory's file. shards None: the
     default."""
     try:
@@ -89,6 +89,20 @@ def _qos(pool: Any, name: str, shards: int) -> dict[str, str]:
     }
 
 
+#: Keys of a class of users -> the limit of its QOS, as sacctmgr shows it.
+LIMITS = {
+    "priority": "Priority", "max_gpus": "GrpTRES", "max_gpus_per_user": "MaxTRESPerUser",
+    "max_submitted": "MaxSubmitJobsPerUser", "max_hours": "MaxWall",
+}  # fmt: skip
+SHOWN = {"MaxTRESPerUser": "MaxTRESPU", "MaxSubmitJobsPerUser": "MaxSubmitJobsPU"}
+
+
+def qos_limits(pool: Any, name: str, shards: int) -> dict[str, str]:
+    """Those limits of a class of users that the policy states, by the names that sacctmgr shows."""
+    every, stated = _qos(pool, name, shards), pool.users[name].model_fields_set
+    return {SHOWN.get(limit, limit): every[limit] for key, limit in LIMITS.items() if key in stated}
+
+
 def _reservation(kept: Any) -> dict[str, Any]:
     return {
         "accounts": sorted(kept.for_),
@@ -124,11 +138,11 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
     data: the variable slurm_pool; cluster: what filter slurm_cluster found; shards: parts of a GPU (0 = no parts, then
     limits count in whole GPUs); inventory: its folder, to name file and line of a mistake.
     """
-    empty = {"classes": {}, "reservations": {}}
+    empty = {"classes": {}, "reservations": {}, "policy": {}}
     if not data:
         return {"partition_lines": list(cluster["partitions"].values()), "conf": {}, "sync": empty, "native": None}
     per_gpu = shards or 1
-    pool = _checked(data, per_gpu, inventory)
+    pool = checked(data, per_gpu, inventory)
     found = {*cluster["partitions"]} - {"all"}
     named = {*pool.classes, *(c for users in pool.users.values() for c in users.classes or ())}
     named |= {kept.gpu_class for kept in pool.reservations.values()}
@@ -155,7 +169,8 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
     return {
         "partition_lines": _partition_lines(pool, cluster["partitions"], per_gpu),
         "conf": _conf(pool),
-        "sync": {"classes": classes, "reservations": kept_for},
+        # as it is written, so that `toolkit pool check` can compare another one with it
+        "sync": {"classes": classes, "reservations": kept_for, "policy": json.loads(json.dumps(data))},
         "native": [] if pool.native_jobs == "none" else pool.native_jobs and list(pool.native_jobs),
     }
 
@@ -164,7 +179,7 @@ def slurm_pool_faults(data: Mapping[str, Any], shards: int | str | None, invento
     """What is wrong with the policies by themselves, before any node is known: one sentence, or none. shards: parts of
     a GPU, None for the default."""
     try:
-        _checked(data, None if shards is None else int(shards) or 1, inventory)
+        checked(data, None if shards is None else int(shards) or 1, inventory)
     except AnsibleFilterError as fault:
         return [str(fault)]
     return []

@@ -6,12 +6,15 @@ entry of a vendor beside ours would bring other versions.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.repos import MOVED, PREFIX, Repo, repos_moved
 
+#: What role repos wrote, with the originals.
+LEDGER = "/var/lib/elastic-ai/ledger/repos.files.json"
 #: Words that switch off a stanza of deb822 (StringToBool in apt-pkg/contrib/strutl.cc), and a section of yum's.
 OFF = frozenset({"no", "false", "without", "off", "disable", "0"})
 #: `deb [options] URI suite components`; a # begins a comment.
@@ -128,8 +131,13 @@ def repos_superseded(
     """Files for managed_files in place of what others wrote for the repositories of the plan.
 
     contents: of the node's files of entries. legacy: names that the vendors' packages and guides give these files,
-    addresses: where the vendors have their repositories; both by repository.
+    addresses: where the vendors have their repositories; both by repository. Of an empty plan what an earlier run
+    replaced, by the ledger among the contents, comes back.
     """
+    if not plan:
+        ledgered = json.loads(contents.get(LEDGER) or "{}").get("files", {})
+        back = (path for path, text in sorted(contents.items()) if text.startswith(MOVED) and path in ledgered)
+        return [{"path": path, "state": "absent"} for path in back]
     moved = repos_moved(contents, legacy, plan)
     own = {(address(repo["url"]), "/" if repo["suite"] == "./" else repo["suite"]) for repo in plan}
     vendors = tuple(f"{address(one)}/" for repo in plan for one in addresses.get(repo["name"], []))

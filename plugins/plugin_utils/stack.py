@@ -21,7 +21,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility i
     last,
     numbers,
 )
-from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import has_nvlink5, nvlink5_refusal
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import has_nvlink5, nvlsm_fault
 
 Set = Mapping[str, Any]
 Facts = Mapping[str, Any]
@@ -34,6 +34,7 @@ OVERRIDES = {
     "nvidia_driver_version": ("nvidia_driver", "version"),
     "nvidia_driver_flavour": ("nvidia_driver", "flavour"),
     "nvidia_driver_fabric_manager_version": ("fabric_manager", "version"),
+    "nvidia_driver_nvlsm_version": ("nvlsm", "version"),
     "ofed_provider": ("ofed", "provider"),
     "ofed_version": ("ofed", "version"),
     "cuda_version": ("cuda", "toolkit"),
@@ -114,11 +115,14 @@ def fabric_manager_faults(stack: Set, facts: Facts) -> Iterator[str]:
         )
 
 
-def nvlink5_faults(stack: Set, facts: Facts) -> Iterator[str]:
-    """Boards with NVLink 5, whatever the set."""
+def nvlsm_faults(stack: Set, facts: Facts) -> Iterator[str]:
+    """NVLSM, where the NVSwitches of boards with NVLink 5 are managed from this node."""
     found = [g for g in facts.get("gpus") or () if has_nvlink5(str(g.get("device") or "0x0"))]
-    if found:
-        yield nvlink5_refusal(models(found))
+    if found and facts.get("nvswitches"):
+        provided = value(stack, "nvidia_driver", "provider") in ("", "cuda")
+        fault = nvlsm_fault(models(found), provided, value(stack, "nvlsm"), value(stack, "nvidia_driver"))
+        if fault:
+            yield fault
 
 
 def gpu_faults(stack: Set, facts: Facts) -> Iterator[str]:
@@ -234,6 +238,16 @@ def container_toolkit_faults(stack: Set, facts: Facts) -> Iterator[str]:
         )
 
 
+def docker_faults(stack: Set, facts: Facts) -> Iterator[str]:
+    """Docker's own packages against CDI."""
+    version = value(stack, "docker")
+    if value(stack, "docker", "provider") == "docker_ce" and version and numbers(version) < numbers(known()["docker"]):
+        yield (
+            f"Docker {version} does not know CDI, by which containers get GPUs: set docker_version to "
+            f"{known()['docker']} or later"
+        )
+
+
 def training_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """GPUs and driver against the CUDA of the training image that the head would build."""
     torch, cuda = value(stack, "horovod", "torch"), value(stack, "horovod", "cuda")
@@ -262,11 +276,12 @@ RULES: tuple[Callable[[Set, Facts], Iterator[str]], ...] = (
     provider_faults,
     cuda_faults,
     fabric_manager_faults,
-    nvlink5_faults,
+    nvlsm_faults,
     gpu_faults,
     ofed_faults,
     dcgm_faults,
     container_toolkit_faults,
+    docker_faults,
     training_faults,
 )
 
@@ -287,7 +302,8 @@ def stack_faults(stack: Set, facts: Facts) -> list[str]:
         return [
             f"the set of stack release {release} for {system} is a record and cannot be installed: reinstall the node"
         ]
-    gpu_rules = {provider_faults, cuda_faults, nvlink5_faults, dcgm_faults, container_toolkit_faults, training_faults}
+    gpu_rules = {provider_faults, cuda_faults, nvlsm_faults, dcgm_faults}
+    gpu_rules |= {container_toolkit_faults, docker_faults, training_faults}
     skipped = set() if facts.get("gpu_server", True) else gpu_rules
     return [reason for rule in RULES if rule not in skipped for reason in rule(stack, facts)]
 

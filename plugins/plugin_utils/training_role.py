@@ -7,24 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-def training_user(passwd: str, name: str, number: int) -> dict[str, Any]:
-    """Who has a number of a user, and which number its name has, by the text of /etc/passwd.
+def training_user(accounts: Mapping[str, Mapping[str, Any]], name: str, number: int) -> dict[str, Any]:
+    """Who has a number of a user, and which number its name has, by the node's `accounts` (module node_state).
 
     Where the node lacks one it is as asked for. `owner`, `number`.
     """
-    entries = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 3]
-    owner = next((entry[0] for entry in entries if entry[2] == str(number)), name)
-    actual = next((int(entry[2]) for entry in entries if entry[0] == name and entry[2].isdigit()), number)
-    return {"owner": owner, "number": actual}
+    owner, actual = accounts.get(str(number)) or {}, accounts.get(name) or {}
+    return {"owner": owner.get("name", name), "number": actual.get("uid", number)}
 
 
 def training_faults(wanted: Mapping[str, Any], *, user: Mapping[str, Any], head: bool, docker: bool) -> list[str]:
     """Why a node cannot have the training image, each a sentence with what to do.
 
     wanted: name and uid of the user; builds (no image is named), for_gpus, tensorflow (whether it is to be in),
-    tensorflow_version, torch, base, distribution, bootstraps (distributions that a head can be), registry (packages of
-    the registry), require_hashes, unlocked (no list of checksums for `wheels`), wheels, version and sdist_sha256 of
-    Horovod. user: of filter training_user. docker: whether the engine runs.
+    tensorflow_version, torch, base, distribution, registry (packages of the registry), require_hashes, unlocked (no
+    list of checksums for `wheels`), wheels, version and sdist_sha256 of Horovod. user: of filter training_user.
+    docker: whether the engine runs.
     """
     faults = []
     name, uid = wanted["name"], wanted["uid"]
@@ -40,24 +38,42 @@ def training_faults(wanted: Mapping[str, Any], *, user: Mapping[str, Any], head:
     return faults
 
 
-def _build_faults(wanted: Mapping[str, Any], head: bool) -> list[str]:
+#: Distributions that a head can bootstrap an image on: with torch of the package index, and with Debian's own.
+BOOTSTRAPS = {"gpus": ["Debian", "Ubuntu"], "cpus": ["Debian"]}
+LEAVE = "or leave the training out: horovod_state: absent"
+
+
+def head_faults(distribution: str, registry: Sequence[str], base: str, *, for_gpus: bool) -> list[str]:
+    """Why a head cannot make the image, by its system. registry: packages of one there; base: where it begins."""
     faults = []
-    leave = "or leave the training out: horovod_state: absent"
-    if head and not wanted["registry"]:
+    if not registry:
         faults.append(
-            f"{wanted['distribution']} has no docker-registry; push an image to a registry of your own and name it in "
-            f"horovod_image, {leave}"
+            f"{distribution} has no docker-registry; push an image to a registry of your own and name it in "
+            f"horovod_image, {LEAVE}"
         )
-    if head and wanted["base"] == "bootstrap" and wanted["distribution"] not in wanted["bootstraps"]:
+    fit = BOOTSTRAPS["gpus" if for_gpus else "cpus"]
+    if base == "bootstrap" and distribution.lower() not in map(str.lower, fit):
         faults.append(
-            f"only a {' or '.join(wanted['bootstraps'])} node can bootstrap the image; set horovod_base to the "
-            f"reference of one, {leave}"
+            f"only a {' or '.join(fit)} node can bootstrap the image; set horovod_base to the reference of one, {LEAVE}"
         )
-    if wanted["for_gpus"] and not wanted["torch"]:
-        faults.append(
-            "this stack release names no torch for these GPUs, so no image can be built for them; name a ready one in "
-            "horovod_image, set horovod_torch, or build one for processors alone: horovod_cuda: false"
-        )
+    return faults
+
+
+def torch_faults(torch: str, *, for_gpus: bool) -> list[str]:
+    """That the release names no torch for an image for GPUs."""
+    if torch or not for_gpus:
+        return []
+    return [
+        "this stack release names no torch for these GPUs, so no image can be built for them; name a ready one in "
+        "horovod_image, set horovod_torch, or build one for processors alone: horovod_cuda: false"
+    ]
+
+
+def _build_faults(wanted: Mapping[str, Any], head: bool) -> list[str]:
+    for_gpus, faults = wanted["for_gpus"], []
+    if head:
+        faults += head_faults(wanted["distribution"], wanted["registry"], wanted["base"], for_gpus=for_gpus)
+    faults += torch_faults(wanted["torch"], for_gpus=for_gpus)
     if wanted["tensorflow"] and wanted["for_gpus"]:
         faults.append(
             "TensorFlow goes into an image for processors alone, for its CUDA is another than that of torch; leave "

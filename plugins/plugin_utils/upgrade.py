@@ -16,6 +16,7 @@ PARTS: dict[str, tuple[str, str, str, str]] = {
     "provider of the NVIDIA driver": ("nvidia_driver", "provider", "nvidia_driver", "provider"),
     "kind of the NVIDIA kernel modules": ("nvidia_driver", "flavour", "nvidia_driver", "flavour"),
     "Fabric Manager": ("nvidia_driver", "fabric_manager", "fabric_manager", "version"),
+    "NVLSM": ("nvidia_driver", "nvlsm", "nvlsm", "version"),
     "provider of the RDMA stack": ("ofed", "provider", "ofed", "provider"),
     "DOCA-OFED": ("ofed", "doca", "ofed", "version"),
     "CUDA": ("cuda", "toolkit", "cuda", "toolkit"),
@@ -30,6 +31,15 @@ PARTS: dict[str, tuple[str, str, str, str]] = {
 #: Roles whose absence takes from jobs what they use.
 USED = ("nvidia_driver", "ofed", "cuda", "nvidia_container_toolkit", "docker", "slurm", "fabric")
 ANY = {"", "auto", "None"}
+#: Parts with kernel modules that are in use until the next boot.
+REBOOTS = (
+    "NVIDIA driver",
+    "provider of the NVIDIA driver",
+    "kind of the NVIDIA kernel modules",
+    "provider of the RDMA stack",
+    "DOCA-OFED",
+    "kernel",
+)
 
 
 def _plain(version: str) -> str:
@@ -46,13 +56,46 @@ def _same(before: str, after: str) -> bool:
     return first[: len(second)] == second
 
 
-def _kernel(recorded: Json, stack: Json) -> Iterator[str]:
+def _kernel(recorded: Json, stack: Json) -> Iterator[dict[str, Any]]:
     """A series of kernels that the recorded one is not of."""
     kernel = str((recorded.get("kernel") or {}).get("kernel") or "")
     stated = (stack.get("kernel") or {}).get("series") or []
     series = [str(one) for one in (stated if isinstance(stated, list) else [stated])]
     if kernel and series and not any(_same(kernel, one) for one in series):
-        yield f"kernel {kernel} to series {', '.join(series)}"
+        yield _change("kernel", kernel, f"series {', '.join(series)}")
+
+
+def _change(part: str, before: str, after: str, key: tuple[str, str] | None = None, pin: str = "") -> dict[str, Any]:
+    return {"part": part, "before": before, "after": after, "key": list(key or ()), "pin": pin}
+
+
+def _versions(recorded: Json, stack: Json) -> Iterator[dict[str, Any]]:
+    """Parts whose recorded version or provider is not the set's; `pin` is what the set has to say to keep it."""
+    for words, (role, key, part, name) in PARTS.items():
+        before = str((recorded.get(role) or {}).get(key) or "")
+        after = str((stack.get(part) or {}).get(name) or "")
+        named = key in ("provider", "flavour")
+        same = before == after if named else _same(before, after)
+        if before and after not in ANY and not same:
+            yield _change(words, before, after, (part, name), before if named else _plain(before))
+
+
+def stack_changes(observed: Json, wanted: Json) -> dict[str, Any]:
+    """What a deployment would change of a node's recorded versions, part by part: what `toolkit upgrade` plans with.
+
+    changes: part, before, after; key and pin: where in the release's set the version on record would be stated, [] and
+    "" for what no set can bring back. reboot: whether the node has to be rebooted for it.
+    """
+    recorded, stack = observed.get("provisioned_versions") or {}, wanted["stack"]
+    ours = not observed.get("in_container")  # a container's kernel and its modules are its host's
+    found = [*_versions(recorded, stack), *(_kernel(recorded, stack) if ours else ())]
+    return {
+        "release": str(observed.get("provisioned_release") or ""),
+        "to": str(wanted["release"]),
+        "recorded": bool(recorded),
+        "jobs": [str(job) for job in observed.get("jobs") or ()],
+        "changes": [{**one, "reboot": ours and one["part"] in REBOOTS} for one in found],
+    }
 
 
 def changed_parts(observed: Json, wanted: Json) -> list[str]:
@@ -60,18 +103,10 @@ def changed_parts(observed: Json, wanted: Json) -> list[str]:
 
     Where the record has no versions, another name of the release is all that can be told.
     """
-    recorded, stack = observed.get("provisioned_versions") or {}, wanted["stack"]
+    recorded = observed.get("provisioned_versions") or {}
     if not recorded:
         before, after = observed["provisioned_release"], wanted["release"]
         return [f"another release, and the record has no versions: {before} to {after}"] if before != after else []
-    found = []
-    for words, (role, key, part, name) in PARTS.items():
-        before = str((recorded.get(role) or {}).get(key) or "")
-        after = str((stack.get(part) or {}).get(name) or "")
-        same = before == after if key in ("provider", "flavour") else _same(before, after)
-        if before and after not in ANY and not same:
-            found.append(f"{words} {before} to {after}")
+    found = [f"{one['part']} {one['before']} to {one['after']}" for one in stack_changes(observed, wanted)["changes"]]
     gone = [role for role in USED if role in recorded and role in (wanted.get("left_out") or ())]
-    # A container's kernel is its host's, and stays.
-    kernel = [] if observed.get("in_container") else list(_kernel(recorded, stack))
-    return found + kernel + [f"{role} is left out" for role in gone]
+    return found + [f"{role} is left out" for role in gone]

@@ -15,7 +15,7 @@ from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 NVML = """
-from toolkit.lease.copybench import Cuda
+from toolkit.lease.programs.copybench import Cuda
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
 assert nvml.nvmlInit_v2() == 0
 def handle(i):
@@ -179,7 +179,7 @@ def test_programs_know_an_emulated_device_by_its_library(tmp_path: Path):
     devices = describe(tmp_path, name="H200") | {"PYTHONPATH": f"{ROOT}:{ROOT}/roles/monitoring/files"}
     script = """
 import gpu_metrics
-from toolkit.lease import nvml
+from toolkit.lease.machine import nvml
 samples, _ = gpu_metrics.reading()
 found = [(gpu.emulated, gpu.sm_count, gpu.capability, gpu.driver, gpu.cuda) for gpu in nvml.gpus()]
 said([found, sorted({labels["emulated"] for _, labels, _ in samples if labels})])
@@ -193,7 +193,7 @@ def test_mig_instances_are_devices_of_their_own(tmp_path: Path):
     """A GPU as 1 + 2 + 3 slices: NVML lists them; a program has the one that it is given, with its memory alone."""
     devices = describe(tmp_path, mig="1,2,3") | {"PYTHONPATH": str(ROOT)}
     script = """
-from toolkit.lease import nvml
+from toolkit.lease.machine import nvml
 first, second = nvml.gpus()
 said([*([second.uuid[6:] == one.uuid[6:], one.gpu_instance, one.slices, one.memory_mib, one.sm_count]
         for one in second.mig), second.mig_slices, first.mig[1].uuid])
@@ -203,7 +203,7 @@ said([*([second.uuid[6:] == one.uuid[6:], one.gpu_instance, one.slices, one.memo
     assert (slices, uuid[:4]) == (7, "MIG-")
     program = """
 n = c_int(); name = ctypes.create_string_buffer(96); total = ctypes.c_size_t(); p = c_uint64()
-from toolkit.lease import nvml
+from toolkit.lease.machine import nvml
 cuda.cuInit(0); cuda.cuDeviceGetCount(byref(n)); cuda.cuDeviceGetName(name, 96, 0)
 cuda.cuDeviceTotalMem_v2(byref(total), 0); c = c_void_p(); cuda.cuDevicePrimaryCtxRetain(byref(c), 0)
 cuda.cuCtxSetCurrent(c)
@@ -284,7 +284,7 @@ def test_the_size_of_a_context_is_measured_beside_others_and_kept(tmp_path: Path
     devices = describe(tmp_path, context_bytes=700_000)
     script = """
 from pathlib import Path
-from toolkit.lease import context_size, nvml
+from toolkit.lease.machine import context_size, nvml
 path = Path(os.environ["CACHE"])
 first = context_size.measured(path)
 said([first, context_size.measured(path), [[g.reserved_mib, g.used_mib] for g in nvml.gpus()]])
@@ -306,7 +306,8 @@ said([first, context_size.measured(path), [[g.reserved_mib, g.used_mib] for g in
 def test_a_context_that_cannot_be_measured_is_said(tmp_path: Path):
     devices = describe(tmp_path, MIB, context_bytes=2 * MIB)
     script = """
-from toolkit.lease import LeaseError, context_size
+from toolkit.lease import LeaseError
+from toolkit.lease.machine import context_size
 try: context_size.measure()
 except LeaseError as fault: said(str(fault))
 """

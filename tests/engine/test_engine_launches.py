@@ -29,7 +29,7 @@ def ended(one: Server, pid: int) -> bool:
 
 def trained(client: Client, devices: int) -> list[str]:
     """Losses and weights of a short training, as elastic-ai-train shows them."""
-    command = [sys.executable, "-m", "toolkit.lease.train", "--steps", "6", "--json"]
+    command = [sys.executable, "-m", "toolkit.lease.programs.train", "--steps", "6", "--json"]
     done = subprocess.run(command, env=client.environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

@@ -45,7 +45,7 @@ def alive(pid: int) -> bool:
 
 def test_copies_between_all_endpoints_of_two_servers(tmp_path: Path):
     with server(tmp_path / "a") as a, server(tmp_path / "b") as b:
-        program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", "9M", "--repeat", "1"]
+        program = [sys.executable, str(ROOT / "toolkit/lease/programs/copybench.py"), "--bytes", "9M", "--repeat", "1"]
         done = subprocess.run(
             [*program, "--latency-count", "3", "--json"],
             env=client_of(a, b).environment(),
@@ -98,7 +98,7 @@ def test_wrong_data_are_found(tmp_path: Path):
         ["gcc", *flags, "-o", str(broken / "libcuda.so.1"), str(broken / "memory.c"), *map(str, sources)], check=True
     )
     environment = local(tmp_path, describe(tmp_path), LD_LIBRARY_PATH=str(broken)).environment()
-    program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", "1M", "--repeat", "1"]
+    program = [sys.executable, str(ROOT / "toolkit/lease/programs/copybench.py"), "--bytes", "1M", "--repeat", "1"]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
     assert "  WRONG" in done.stdout

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import torch_engine, torch_env
+from toolkit.lease.before.program_needs import ask_python, needs_of
 from toolkit.lease.engines import EngineStart, LeasedGpu, Server, installed, torch
-from toolkit.lease.program_needs import ask_python, needs_of
 
 TOKEN = "t" * 32
 PROGRAM = """

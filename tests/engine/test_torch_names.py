@@ -12,7 +12,7 @@ def test_the_client_reads_no_property_that_no_server_tells() -> None:
     launcher = (TORCH / "server" / MODULES / "session.py").read_text()
     describe = "".join(launcher[launcher.index("def onednn") :].split("\ndef ", 2)[:2])
     told = set(re.findall(r'"(\w+)"(?=:|\])', describe))
-    library = (TORCH / "client/state.cc").read_text()
+    library = (TORCH / "client/connection/state.cc").read_text()
     read = set(re.findall(r'\bone\["(\w+)"\]', library))
     for path in (TORCH / "python").rglob("*.py"):
         read |= set(re.findall(r'(?:properties\(\w*\)|\btold)(?:\.get\(|\[)"(\w+)"', path.read_text()))

@@ -344,13 +344,7 @@ def knock(port: int, first: bytes) -> bytes:
     """What a connection that begins so gets."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(first)
-        got = b""
-        try:
-            while part := connection.recv(65536):
-                got += part
-        except ConnectionError:
-            pass
-        return got
+        return wire.rest_of(connection)
 
 
 def test_the_door(one: Server) -> None:

@@ -232,7 +232,7 @@ def test_every_message_that_writes_makes_the_client_forget() -> None:
     (listed,) = re.findall(r"enum class ToServer : uint8_t \{(.*?)\n\};", wire, re.S)
     kinds = set(re.findall(r"^  ([A-Z_]+) = \d+,", listed, re.M))
     assert kinds == NO_WRITES | set(WRITES)
-    sources = {path.name: path.read_text() for path in CLIENT.glob("*.cc")}
+    sources = {path.name: path.read_text() for path in CLIENT.rglob("*.cc")}
     for kind in kinds:
         users = [name for name, text in sources.items() if f"ToServer::{kind}" in text and not name.startswith("queue")]
         assert bool(users) == (kind not in BELOW), kind

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.support import torch_wire as wire
-from tests.support.engine_verbs import LACKS, Wire, library, settings
+from tests.support.engine_verbs import LACKS, REFUSALS, Wire, library, settings
 from tests.support.torch_engine import TOKEN, Server, built, ended, go_on, line, run, server, start, wait_until
 from tests.support.torch_env import python
 from tests.support.torch_verbs import PROGRAM, UP
@@ -85,15 +85,6 @@ def test_all_of_a_session_goes_by_verbs_with_the_same_bits(both: Server, device:
     assert told[0]["pid"] in [event["pid"] for event in both.events() if event["event"] == "client"]
 
 
-REFUSALS = {
-    "no such address": ({"FAKE_VERBS_ADDRESSES": "10.1.2.3"}, "no RDMA port has the address 127.0.0.1 for RoCE v2"),
-    "no device": ({"FAKE_VERBS_DIR": ""}, r"no RDMA port has the address 127.0.0.1 .*\(0 RDMA devices\)"),
-    "port down": ({"FAKE_VERBS_FAULT": "down"}, "port 1 of fake_verbs0, which has the address 127.0.0.1, is down"),
-    "memory": ({"FAKE_VERBS_FAULT": "memory"}, r"4096 KiB of memory cannot be locked .*ulimit -l"),
-    "lost packets": ({"FAKE_VERBS_FAULT": "silent"}, "the first words by fake_verbs0 got no answer .*UDP port 4791"),
-}
-
-
 def half_hour(cases: Iterable[str], *chosen: str) -> list[Any]:
     """All of them, of which the half hour has those chosen."""
     return [pytest.param(one, marks=() if one in chosen else pytest.mark.rest) for one in cases]
@@ -136,12 +127,7 @@ def answer(one: Server, transport: int, behind: bytes = b"") -> bytes:
             while got.count(b"\x07\x18\0\0\0") == 0 and (part := connection.recv(65536)):
                 got += part
             connection.sendall(behind)
-        try:
-            while part := connection.recv(65536):
-                got += part
-        except ConnectionError:
-            pass
-        return got
+        return got + wire.rest_of(connection)
 
 
 def test_a_server_has_the_port_or_does_not_start(tmp_path: Path, has: dict[str, str]) -> None:

@@ -44,6 +44,7 @@ GPU = '{node="gpu1",gpu="3"}'
 OF_GPU = {"node": "gpu1", "gpu": "3"}
 SITE = '{node="head",site="rack",fabric="roce40",rehearsal="false"}'
 OF_SITE = {"node": "head", "site": "rack", "fabric": "roce40", "rehearsal": "false"}
+HEAD = '{node="head"}'
 DRIFT = {"criterion": "tr.tcpbw", "subject": "gpu1/fab0>gpu2/fab0", "kind": "step"}
 
 
@@ -279,6 +280,30 @@ CASES = [
         121,
         OF_SITE,
         "rack was not validated over roce40 since 2h 1m 0s; on head journalctl -u elastic-ai-revalidate says why",
+    ),
+    Case(
+        "BackupUnreadable",
+        {f"elastic_ai_backup_unreadable{HEAD}": steady(2)},
+        {f"elastic_ai_backup_unreadable{HEAD}": steady(0)},
+        5,
+        {"node": "head"},
+        "Backups that cannot be read are on head: 2; journalctl -u elastic-ai-backup there names them. Make one now: "
+        "toolkit backup",
+    ),
+    # of minute 0, overdue from minute 60 on
+    Case(
+        "BackupOverdue",
+        {
+            f"elastic_ai_backup_timestamp_seconds{HEAD}": steady(0),
+            f"elastic_ai_backup_overdue_seconds{HEAD}": steady(3600),
+        },
+        {
+            f"elastic_ai_backup_timestamp_seconds{HEAD}": f"0+60x{MANY}",
+            f"elastic_ai_backup_overdue_seconds{HEAD}": steady(3600),
+        },
+        71,
+        {"node": "head"},
+        "head has no readable backup of the last 1h 0m 0s; journalctl -u elastic-ai-backup there says why",
     ),
 ]
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,14 +24,29 @@ from toolkit import answer_forms, asbuilt
 from toolkit.cli import cli
 from toolkit.commands import check as check_command
 from toolkit.commands import gpus as gpus_command
+from toolkit.commands import gpus_queue, lease_static
+from toolkit.commands import images as images_command
 from toolkit.commands import lab as lab_command
 from toolkit.commands import lease as lease_command
-from toolkit.commands import lease_static
 from toolkit.commands import node as node_command
+from toolkit.commands import pool as pool_command
+from toolkit.joined.asked import Joined
+from toolkit.joined.missing import Missing
 from toolkit.lab.spec import make_spec
-from toolkit.lease import instance
+from toolkit.lease.before.offers import ImageThere, Offers, PythonThere
+from toolkit.lease.jobs import slurm
+from toolkit.lease.pool_file import PoolDescription, PoolServer
+from toolkit.lease.queue.limits import GpuClass, Limits
+from toolkit.lease.queue.outlook import Outlook
+from toolkit.lease.queue.start import Start
+from toolkit.lease.server import instance
 from toolkit.lease.static_forms import StaticLease
+from toolkit.policy_check import Checked
+from toolkit.pool_changes import Change, Difference, Held, Outside
+from toolkit.serials import PartsChecked, Signed
+from validation.analysis.part_changes import PartChange
 from validation.measures.asbuilt.facts import AsBuiltFacts, CheckOutcome
+from validation.signing.record import Record
 from validation.verdict.addendum import Addendum
 
 pytestmark = pytest.mark.computes
@@ -43,8 +59,15 @@ ELSEWHERE = {
     "validations": "test_campaign_validate.py",
     "inventory-init": "test_inventory_scan.py",
     "inventory-scan": "test_inventory_scan.py",
+    "switch-check": "test_switch_command.py",
+    "support": "test_support.py",
     "traces": "test_training_evidence.py",
     "trace": "test_training_evidence.py",
+    "pool-page": "test_pool_page.py",
+    "upgrade": "../unit/test_upgrade.py",
+    "backup": "test_backup.py",
+    "incidents": "../unit/test_incidents.py",
+    "restore": "test_backup.py",
     "engine": "../engine/test_engine_build.py",
     "engine-pack": "../engine/test_engine_pack.py",
 }
@@ -166,9 +189,14 @@ def test_a_site_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = (CheckOutcome(name="test_base.py::test_one", outcome="failed", words="is off"),)
     facts = AsBuiltFacts.model_construct(checks=outcomes)
     found = [asbuilt.Checked("gpu1", facts, "", ""), asbuilt.Checked("gpu2", None, "no answer", "")]
-    monkeypatch.setattr(check_command.acceptance, "run_async", lambda _: found)
+    change = PartChange(what="replaced", node="gpu1", kind="nic", place="4", serial="X", was_place="4", was_serial="Y")
+    parts = PartsChecked(Signed(Record("r", "2026-11-27", ""), (), ""), 1, (change,))
+    monkeypatch.setattr(check_command.acceptance, "run_async", lambda _: (found, parts))
     monkeypatch.setattr(check_command.acceptance, "with_launcher", lambda *_: None)
-    nodes = answer("check", "check", "-i", ROOT / "inventories/xe9680", codes=(1,))["nodes"]
+    document = answer("check", "check", "-i", ROOT / "inventories/xe9680", codes=(1,))
+    nodes = document["nodes"]
+    words = "gpu1 slot 4: network card serial X, was Y in the report signed on 2026-11-27"
+    assert [one["words"] for one in document["parts"]["changes"]] == [words]
     assert [(node["node"], node["state"]) for node in nodes] == [("gpu1", "failed"), ("gpu2", "not-checked")]
 
 
@@ -269,6 +297,48 @@ def test_the_pool_and_its_calendar(host: FakeHost, tmp_path: Path) -> None:
         "Flags=DAILY,MAGNETIC State=INACTIVE\n"
     )
     assert answer("calendar", "gpus", "--calendar")["days"] == 7
+
+
+def test_the_queue_when_gpus_can_be_had_and_limits(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.slurm.node_text = node_text()
+    host.slurm.said = [slurm_job(42, gres="", state="PENDING", end=None)]
+    host.slurm.queue = [slurm.Pending(42, None, "Resources")]
+    (waits,) = answer("gpus", "gpus")["waiting"]
+    assert (waits["lease"], waits["expected"]) == (42, None)
+    start = Start("1 GPU", Outlook(None), 1, 0.0)
+    monkeypatch.setattr(gpus_queue, "start_of", lambda *_: start)
+    assert answer("gpus-when", "gpus", "--when")["start"] is None
+    one = Limits(
+        "ml", True, Fraction(1, 7), Fraction(0), None, Fraction(3), 60, None, 0, 0, (), (GpuClass("v100", None),)
+    )
+    monkeypatch.setattr(gpus_queue, "enforced", lambda _: True)
+    monkeypatch.setattr(gpus_queue, "limits", lambda *_: [one])
+    assert answer("gpus-limits", "gpus", "--limits")["classes"][0]["together"] is None
+
+
+def test_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    python = PythonThere("3.11.2", ("torch",), torch="2.14.1")
+    image = ImageThere(("training:latest",), "sha256:" + "a" * 64, 9_100_000_000, "", python)
+    pool = PoolDescription({"gpu1": PoolServer(offers=Offers(images=(image,)))}, default_image="training")
+    monkeypatch.setattr(images_command, "read_pool", lambda _: pool)
+    monkeypatch.setattr(images_command, "on_head", lambda *_: False)
+    (one,) = answer("images", "images")["images"]
+    assert (one["default"], one["servers"], one["cuda"]) == (True, ["gpu1"], None)
+
+
+def test_another_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(41, "alice", Fraction(1, 2), "v100", False)
+    change = Change(("alice",), ("ml",), (), (Difference("classes", "all", "no GPU"),))
+    checked = Checked(tmp_path, "head", (change,), (Outside(held, "is in no class of users"),), ("staff",))
+    monkeypatch.setattr(pool_command, "check_file", lambda *_: checked)
+    assert answer("pool-check", "pool", "check", tmp_path / "new.yml")["changes"][0]["after"] == []
+
+
+def test_a_cluster_that_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = Missing(True, "it has no Prolog", "copy elastic-ai-prolog")
+    found = Joined(Path("inventories/site"), "head", "prod", "22.05", (lacks,))
+    monkeypatch.setattr(pool_command, "check_joined", lambda *_: found)
+    assert answer("pool-joined", "pool", "check", codes=(1,))["missing"][0]["needed"] is True
 
 
 def test_errors_are_no_answers() -> None:

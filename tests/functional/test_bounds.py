@@ -65,6 +65,32 @@ def test_a_connection_whose_login_prints_without_an_end_is_given_up(monkeypatch:
     assert asyncio.run(work()) == (None, "its login printed more than 1 MiB on stdout and was ended")
 
 
+def test_the_end_of_a_pipe_that_nobody_read_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise asyncio of older Pythons prints at the end that its exception was never retrieved."""
+    asked: list[str] = []
+
+    async def work() -> None:
+        found = await Remote.spawn("gpu1", ["sh", "-c", """echo '{"ready": 1}'; sleep 1"""])
+        assert await asyncio.wait_for(found.first_document(lambda _: True), 60) is not None
+        pipe = found._process.stdin
+        assert pipe is not None
+        closed = pipe.wait_closed
+
+        async def wait_closed() -> None:
+            try:
+                await closed()
+            except OSError as fault:
+                asked.append(type(fault).__name__)
+                raise
+
+        monkeypatch.setattr(pipe, "wait_closed", wait_closed)
+        pipe.write(b"x" * MOST)  # more than the pipe takes
+        await found.stop()
+
+    asyncio.run(work())
+    assert asked in (["BrokenPipeError"], ["ConnectionResetError"])
+
+
 def test_a_command_that_prints_without_an_end_is_ended_and_named() -> None:
     with pytest.raises(bounded.TooMuch, match=r"^gpu7: yes printed more than 1 MiB on stdout and was ended"):
         bounded.run(["yes", "bound-of-yes"], most=MOST, where="gpu7")

@@ -32,9 +32,8 @@ FOREIGN = {
     "el": r"-dev$|^linux-(headers|image|modules)|^python3-venv$"
     r"|^(iproute2|iputils-ping|procps|g\+\+|openssh-client|openmpi-bin|rdmacm-utils|ibverbs-utils|slurm-wlm|docker\.io)$",
 }
-# EL 9 has no package of Prometheus, and role monitoring says so there.
 # Ubuntu installs with ufw off, and role firewall switches none on.
-WITHOUT = {"el9": {"monitoring"}, "ubuntu2204": {"firewall"}, "ubuntu2404": {"firewall"}}
+WITHOUT = {"el9": set(), "ubuntu2204": {"firewall"}, "ubuntu2404": {"firewall"}}
 
 
 @dataclass(frozen=True)
@@ -195,9 +194,9 @@ def test_no_package_of_the_other_family_is_asked_for(runs: dict[str, Run], syste
 def test_the_gpus_decide_what_is_installed(runs: dict[str, Run]) -> None:
     """H100 with NVSwitch on Ubuntu 24.04; V100 without on 22.04, with the release for it."""
     hopper, volta = (run.packages() | run.told() for run in (runs["ubuntu2404"], runs["ubuntu2204"]))
-    assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-1"} <= hopper
+    assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-5"} <= hopper
     assert {"nvidia-dkms-580", "cuda-toolkit-12-9"} <= volta
-    assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-1"})
+    assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-5"})
 
 
 def test_the_package_manager_of_the_system_is_asked(runs: dict[str, Run], system: str) -> None:
@@ -234,3 +233,30 @@ def test_the_exporter_of_nodes_answers_at_the_management_address(runs: dict[str,
     assert "--web.listen-address=192.0.2.11:9100" in files["/etc/default/prometheus-node-exporter"]
     assert '"192.0.2.11:9100"' in files["/etc/prometheus/prometheus.yml"]
     assert "RestartSec" in files["/etc/systemd/system/prometheus-node-exporter.service.d/elastic-ai.conf"]
+
+
+def test_el_has_the_exporters_with_a_unit_of_the_role_and_no_prometheus(runs: dict[str, Run]) -> None:
+    """EPEL's package, whose own unit has another name in each generation; DCGM's exporter needs a daemon that runs."""
+    run = runs["el9"]
+    files = {e["path"]: e.get("content") for a in run.of("managed_files") for e in a.get("files") or []}
+    unit = files["/etc/systemd/system/elastic-ai-node-exporter.service"]
+    assert "ExecStart=/usr/bin/node_exporter --web.listen-address=192.0.2.11:9100" in unit
+    assert "User=elastic-ai-metrics\n" in unit
+    for metrics in ("gpu", "pool"):
+        assert "User=elastic-ai-metrics\n" in files[f"/etc/systemd/system/elastic-ai-{metrics}-metrics.service"]
+    assert not [path for path in files if "prometheus" in path]
+    assert "node-exporter" in run.packages()
+    assert not {name for name in run.packages() if "prometheus" in name}
+    assert "has no package of Prometheus; the exporters of all nodes run" in " ".join(run.output.split())
+
+
+def test_a_head_that_is_a_gpu_server_has_its_gpus_in_the_pool(runs: dict[str, Run], system: str) -> None:
+    """slurmd beside slurmctld: a site of GPU servers alone loses none of them."""
+    files = {e["path"]: e.get("content") for a in runs[system].of("managed_files") for e in a.get("files") or []}
+    nodes = [line for line in str(files["/etc/slurm/slurm.conf"]).splitlines() if line.startswith("NodeName=")]
+    assert len(nodes) == 1
+    assert "NodeName=node1 " in nodes[0]
+    assert f"gpu:{'v100' if system == 'ubuntu2204' else 'h100'}" in nodes[0].lower()
+    assert {"/etc/slurm/slurmdbd.conf", "/etc/systemd/system/slurmd.service.d/elastic-ai.conf"} <= files.keys()
+    daemons = {"slurm-slurmctld", "slurm-slurmd"} if system == "el9" else {"slurmctld", "slurmd"}
+    assert daemons <= runs[system].packages()

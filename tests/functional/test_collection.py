@@ -60,7 +60,8 @@ def test_the_archive_holds_what_roles_need_and_nothing_else(installed: Path) -> 
     for role in ("remoting_client", "remoting_server"):
         variables = yaml.safe_load((REPO / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
         assert {*variables[f"__{role}_modules"]} <= {*names}, "what the role puts on nodes"
-    assert [n for n in names if n.startswith("toolkit/lease/kernels/")] == ["toolkit/lease/kernels/train.ptx"]
+    kernels = "toolkit/lease/programs/kernels/"
+    assert [n for n in names if n.startswith(kernels)] == [f"{kernels}train.ptx"]
     assert not [n for n in names if n.startswith("toolkit/engine/")], "nothing is compiled from a collection"
     galaxy = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))
     project = (REPO / "pyproject.toml").read_text(encoding="utf-8")

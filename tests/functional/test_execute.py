@@ -93,7 +93,9 @@ def test_a_node_that_dies_costs_its_own_measurements(tmp_path: Path) -> None:
     began = time.monotonic()
     progress = execute(tmp_path, whole, topo, launcher)
     found = {i: r.status for i, r in progress.results.items()}
-    assert found == {i: "unreachable" if "gpu2" in i else "ok" for i in pairs}
+    errors = {i: r.error for i, r in progress.results.items()}
+    said = [one.said for one in launcher.running if one.node == "gpu2"]
+    assert found == {i: "unreachable" if "gpu2" in i else "ok" for i in pairs}, (errors, progress.lines, said)
     assert launcher.asked.count("gpu2") == 1, "one try to reach it again, not one for each measurement"
     assert "does not answer" in str(progress.results[pairs[3]].error)
     assert any(line.startswith("gpu2: ") for line in progress.lines)

@@ -145,6 +145,25 @@ def test_what_is_said_to_be_ours_passes_and_is_told(root: Path) -> None:
     assert all("(preflight_take_over)" in note for note in notes)
 
 
+def test_what_was_taken_over_stays_recorded_with_its_day(root: Path) -> None:
+    foreign_slurm(root)
+    put(root, "/etc/chrony/chrony.conf", "server ntp.example.net\n")
+    wanted = {**WANTED, "take_over": ["slurm", "munge"], "takes": ALL, "heads": ["head"]}
+    first = judge.taken_over(seen(root), wanted, "", "2026-11-28")
+    assert list(first) == ["/etc/chrony/chrony.conf", "munge", "slurm"]
+    assert {entry["on"] for entry in first.values()} == {"2026-11-28"}
+    assert "of cluster" in first["slurm"]["found"]
+    assert judge.taken_over(seen(root), wanted, json.dumps(first), "2026-11-29") == first, "a run that was cut short"
+    put(root, "/etc/munge/munge.key", "ours")
+    ledger(root, "slurm", key="/etc/munge/munge.key")
+    second = judge.taken_over(seen(root), wanted, json.dumps(first), "2026-11-30")
+    assert second == first, "which no longer finds their key"
+    assert judge.taken_over(seen(root), {**wanted, "take_over": []}, "", "2026-11-30").keys() == {
+        "/etc/chrony/chrony.conf"
+    }
+    assert judge.taken_over(seen(root), wanted, '{"cut', "2026-11-28").keys() == first.keys() - {"munge"}
+
+
 def test_what_the_role_does_not_touch_here_is_not_refused(root: Path) -> None:
     foreign_slurm(root)
     put(root, "/var/lib/mysql/wordpress/db.opt")

@@ -78,19 +78,27 @@ def play(folder: Path, common: dict[str, Any], hosts: dict[str, Any], plays: lis
     return done.stdout + done.stderr
 
 
-def calls(folder: Path, said: str, links: str = LINKS) -> dict[str, list[dict[str, Any]]]:
-    """What the role asks of a node with nouveau, and of one after its reboot. `said`, `links`: by nvidia-smi there."""
+def calls(folder: Path, said: str, links: str = LINKS, board: str = "") -> dict[str, list[dict[str, Any]]]:
+    """What the role asks of a node with nouveau, and of one after its reboot. `said`, `links`: by nvidia-smi there;
+    `board`: PCI id of GPUs with NVLink 5 in place of those that were recorded.
+    """
     recorded = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
     hosts = {}
     for name, nouveau in (("fresh", True), ("rebooted", False)):
         node = copy.deepcopy(recorded)
         state = node["modules"]["node_state"]
+        if board:
+            pci = [one for one in state["pci"] if not one["class"].startswith("0x0680")]
+            bridge = {"vendor": "0x15b3", "device": "0x1021", "class": "0x020700", "manages_switches": True}
+            state["pci"] = [{**one, "device": board} if one["device"] == "0x2330" else one for one in pci]
+            state["pci"] += [{**pci[0], **bridge, "address": "0000:05:00.0"}]
         loaded = {"loaded": not nouveau, "version": "" if nouveau else "580.126.20", "available": True}
         state["modules"] = {"nouveau": {"loaded": nouveau, "version": "", "available": True}, "nvidia": loaded}
         # The packages are there; after the reboot, which the services were enabled for, one of them does not run yet.
         state["units"] |= {unit: {"active": False, "enabled": not nouveau} for unit in SERVICES}
         state["units"]["nvidia-fabricmanager.service"]["active"] = not nouveau
         node["commands"] = {"nvidia-smi -q": {"stdout": said}, "nvidia-smi nvlink --status": {"stdout": links}}
+        node["commands"] |= {"modprobe ib_umad": {}} if board else {}
         (folder / f"{name}.json").write_text(json.dumps(node), encoding="utf-8")
         hosts[name] = {"canned_recording": str(folder / f"{name}.json"), "canned_log": str(folder / f"{name}.log")}
     common = {
@@ -98,6 +106,7 @@ def calls(folder: Path, said: str, links: str = LINKS) -> dict[str, list[dict[st
         "nvidia_driver_provider": "cuda",
         "nvidia_driver_version": "580.126.20",
         "nvidia_driver_fabric_manager_version": "580.126.20",
+        "nvidia_driver_nvlsm_version": "2025.10.14",
         "nvidia_driver_verify_timeout_s": 5,
     }
     role = str(ROOT / "roles/nvidia_driver")
@@ -135,6 +144,21 @@ def test_one_run_with_a_reboot_ends_with_every_gpu_usable(tmp_path: Path) -> Non
     (block,) = (task["block"] for task in yaml.safe_load(perform) if task["name"] == "Verify the node")
     roles = [task["ansible.builtin.include_role"] for task in block if "ansible.builtin.include_role" in task]
     assert {"name": "nvidia_driver", "tasks_from": "rebooted"} in roles
+
+
+def test_a_board_with_nvlink_5_has_nvlsm_and_what_it_reaches_its_nvswitches_through(tmp_path: Path) -> None:
+    found = calls(tmp_path, smi(), board="0x2901")
+    assert "failed=0" in found["said"][0]["text"].partition("PLAY RECAP")[2], found["said"][0]["text"][-3000:]
+    assert services(found["rebooted"], "state") == SERVICES, "Fabric Manager's unit starts NVLSM"
+    for node in ("fresh", "rebooted"):
+        commands = [call["args"].get("argv") for call in found[node] if call["module"] == "command"]
+        assert ["modprobe", "ib_umad"] in commands
+        files = [one for call in found[node] if call["module"] == "managed_files" for one in call["args"]["files"]]
+        load = next(one for one in files if one["path"] == "/etc/modules-load.d/elastic-ai-nvlsm.conf")
+        assert load["state"] == "present"
+        assert load["content"].splitlines()[-1] == "ib_umad"
+        wanted = [call["args"]["wanted"] for call in found[node] if call["module"] == "package_set"]
+        assert {"nvlsm": "2025.10.14-1"}.items() <= {name: v for one in wanted for name, v in one.items()}.items()
 
 
 def test_a_gpu_that_is_not_usable_after_the_reboot_stops_the_node_and_is_named(tmp_path: Path) -> None:
@@ -222,7 +246,7 @@ def test_dcgm_is_looked_at_after_the_reboot_too() -> None:
     roles = [task["ansible.builtin.include_role"]["name"] for task in block if "ansible.builtin.include_role" in task]
     assert roles.index("nvidia_driver") < roles.index("dcgm")
     gpu_stage = yaml.safe_load((ROOT / "playbooks/gpu.yml").read_text("utf-8"))
-    assert [one["role"] for one in gpu_stage[0]["roles"]][-1] == "dcgm"
+    assert gpu_stage[0]["tasks"][-1]["ansible.builtin.import_role"]["name"] == "dcgm"
 
 
 def test_a_reboot_after_a_change_of_the_bios_has_the_time_that_a_large_server_needs() -> None:

@@ -231,6 +231,7 @@ PULL = """
     - ansible.builtin.include_tasks: {tasks}
       vars:
         horovod_image: registry.example.net:5000/training:1
+        horovod_pulls: 20
         horovod_image_login: {{username: ops, password: se:cr et}}
 """
 
@@ -313,12 +314,19 @@ def test_launchers_leave_nccls_interface_to_each_nodes_own_file() -> None:
 
 
 WHEELS = ["torch==2.14.1", "torchvision==0.29.1", "timm==1.0.31"]
+NEWER = ["torch==2.15.0", "torchvision==0.29.2", "timm==1.0.31"]
+#: By torch: its release of CUDA, and the compiler's.
+COMPILERS = {WHEELS[0]: {"cuda-toolkit==13.0.3.0", "nvidia-cuda-nvcc==13.0.88"},
+             NEWER[0]: {"cuda-toolkit==13.2.2", "nvidia-cuda-nvcc==13.2.86"}}  # fmt: skip
 REQUIREMENT = re.compile(
     r"^([a-z0-9.-]+)==([^ ;]+)( ; [^\\]+)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE
 )
 
 
-@pytest.mark.parametrize(("wanted", "kind"), [(WHEELS, ""), (WHEELS, ".build"), (["tensorflow-cpu==2.15.1"], "")])
+@pytest.mark.parametrize(
+    ("wanted", "kind"),
+    [(WHEELS, ""), (WHEELS, ".build"), (NEWER, ""), (NEWER, ".build"), (["tensorflow-cpu==2.15.1"], "")],
+)
 def test_every_wheel_of_the_releases_of_a_stack_has_its_checksums(wanted: list[str], kind: str) -> None:
     found = horovod.training_lock(wanted, kind=kind)
     text = Path(found["path"]).read_text()
@@ -327,7 +335,7 @@ def test_every_wheel_of_the_releases_of_a_stack_has_its_checksums(wanted: list[s
     assert rest == "", "a line that is no requirement with its checksums"
     names = {f"{name}=={version}" for name, version, *_ in REQUIREMENT.findall(text)}
     assert set(wanted) <= names or kind
-    assert not kind or {"cuda-toolkit==13.0.3.0", "nvidia-cuda-nvcc==13.0.88"} <= names
+    assert not kind or COMPILERS[wanted[0]] <= names
 
 
 def test_every_stack_that_names_torch_has_its_list() -> None:

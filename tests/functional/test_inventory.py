@@ -18,6 +18,7 @@ from toolkit.scan.answer import Answer, parse
 from toolkit.scan.contact import Login
 from toolkit.scan.propose import propose
 from toolkit.scan.reading import Read
+from toolkit.scan.served import Served
 from toolkit.scan.wanted import Wanted
 from validation.model import LabLink
 
@@ -325,7 +326,7 @@ def test_what_a_scan_writes_by_rule_is_read_as_it_was_proposed(tmp_path: Path) -
         assert isinstance(answer, Answer)
         address = f"198.51.100.{30 + number}"
         reads.append(Read(Wanted(address, "list"), Login(address, 22, "ops"), answer))
-    proposal = propose(reads, "10.80.{rail}.0/24", {}, [])
+    proposal = propose(reads, "10.80.{rail}.0/24", Served(), [])
     texts = written.files(proposal, "site", "ops")
     written.write(tmp_path / "site", texts)
     assert "rails.yml" in texts

@@ -7,15 +7,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
+from pydantic import ValidationError
 
 from tests.support.warm import asking_ansible
+from toolkit import inventory_bmc
+from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from toolkit.inventory import InventoryError, declared, read_inventory, read_site
 from toolkit.lab_inventory import has_rules
 from toolkit.node.listed import files_of
 from toolkit.scan import wanted
+from toolkit.switches import wanted as switches
 from validation import ansible_side
 
 HOSTS = """\
@@ -287,6 +293,22 @@ def test_an_ipv6_address_of_a_fabric_port_stands_beside_an_ipv4_one(tmp_path: Pa
 def test_a_scan_of_an_ipv6_address_is_refused_before_it_is_asked(word: str) -> None:
     with pytest.raises(UsageFault, match="is an IPv6 address, and this release manages nodes over IPv4 alone"):
         wanted.checked(wanted.from_words((word,)))
+
+
+def test_new_addresses_of_a_fabric_are_not_of_ipv6(tmp_path: Path) -> None:
+    given = ["inventory", "init", str(tmp_path / "site"), "198.51.100.31", "--rails", "fd00:80:{rail}::/64"]
+    ran = CliRunner().invoke(cli, given)
+    assert ran.exit_code == 2
+    assert "is of IPv6, and this release sets fabrics up over IPv4" in ran.output
+
+
+@pytest.mark.parametrize("variable", ["bmc", "switches"])
+def test_an_ipv6_address_of_a_bmc_or_a_switch_is_refused_in_words(variable: str) -> None:
+    form: Any = {"bmc": inventory_bmc.BmcVariable, "switches": switches.Reached}[variable]
+    given = {"address": "2001:db8::11", "user": "root", **({"system": "sonic"} if variable == "switches" else {})}
+    with pytest.raises(ValidationError, match="is an IPv6 address, and this release reaches everything over IPv4 al"):
+        form.model_validate(given)
+    assert form.model_validate({**given, "address": "192.0.2.11"}).address == "192.0.2.11"
 
 
 def test_ansible_of_another_python_reads_where_this_one_has_none(

@@ -23,7 +23,8 @@ import pytest
 from tests.support import lease_forms
 from tests.support.crowds import FLOODS
 from tests.support.lease_host import FakeHost
-from toolkit.lease import LeaseError, heartbeat, running, wire
+from toolkit.lease import LeaseError, heartbeat, wire
+from toolkit.lease.client import running
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.instance_record import Instance
@@ -119,7 +120,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
             "PATH": os.environ["PATH"],
         }
-        code = "import sys; from toolkit.lease.agent import main; sys.exit(main())"
+        code = "import sys; from toolkit.lease.server.agent import main; sys.exit(main())"
         process = subprocess.Popen(
             [sys.executable, "-c", code], env=environment, cwd=REPO, text=True, stderr=subprocess.PIPE
         )

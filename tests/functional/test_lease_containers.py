@@ -20,7 +20,8 @@ import pytest
 
 from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
-from toolkit.lease import LeaseError, container, container_limits, instance, sweep
+from toolkit.lease import LeaseError
+from toolkit.lease.server import container, container_limits, instance, sweep
 
 pytestmark = [
     pytest.mark.skipif(os.getuid() != 0, reason="needs root: the helper becomes its caller"),
@@ -62,8 +63,9 @@ esac
 HELPER = """
 import sys
 from pathlib import Path
-from toolkit.lease import LeaseError, container, container_limits
-from toolkit.lease.host import Host
+from toolkit.lease import LeaseError
+from toolkit.lease.server import container, container_limits
+from toolkit.lease.machine.host import Host
 folder, path, caller, *argv = sys.argv[1:]
 container.PATH, container.EMULATED_LINKER = path, Path(folder) / "linker"
 try:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import hooks, lease_locks
-from toolkit.lease.lease_locks import Busy, locked, turn
+from toolkit.lease.server import hooks, lease_locks
+from toolkit.lease.server.lease_locks import Busy, locked, turn
 
 pytestmark = pytest.mark.engines
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import fence, handover, openers, processes
+from toolkit.lease.machine import fence, openers, processes
+from toolkit.lease.server import handover
 
 pytestmark = [
     pytest.mark.skipif(os.getuid() != 0, reason="needs root: it makes device files, and looks at all processes"),

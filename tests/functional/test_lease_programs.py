@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import catches, runs
-from toolkit.lease import LeaseError, slurm
+from toolkit.lease import LeaseError
+from toolkit.lease.jobs import slurm
 
 pytestmark = pytest.mark.engines
 
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.engines
 def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, threading; from functools import partial\n"
-        "from toolkit.lease import host, running\n"
+        "from toolkit.lease.client import running\nfrom toolkit.lease.machine import host\n"
         "p = subprocess.Popen(sys.argv[1:], preexec_fn=partial(running.die_with, os.getpid()))\n"
         "watch = running.Watch(host.Host(), 1, (), threading.Event(), print, None, 10)\n"
         "with running._signals_to(p): sys.exit(watch.wait(p))"

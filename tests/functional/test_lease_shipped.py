@@ -15,9 +15,17 @@ pytestmark = pytest.mark.engines
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
-    "client": ("toolkit.pool_cli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),
-    "server": tuple(
-        f"toolkit.lease.{name}" for name in ("agent", "firewall", "hooks", "instance", "static", "train", "unit")
+    "client": (
+        "toolkit.pool_cli",
+        "toolkit.lease.client.manage",
+        "toolkit.lease.kept.supervisor",
+        "toolkit.lease.programs.copybench",
+        "toolkit.lease.programs.train",
+    ),
+    "server": (
+        *(f"toolkit.lease.server.{name}" for name in ("agent", "hooks", "instance", "static", "sweep")),
+        *(f"toolkit.lease.machine.{name}" for name in ("firewall", "unit")),
+        "toolkit.lease.programs.train",
     ),
 }
 
@@ -26,7 +34,7 @@ PROGRAMS = {
 def test_the_shipped_modules_are_enough(tmp_path: Path, role: str) -> None:
     variables = yaml.safe_load((ROOT / f"roles/remoting_{role}/vars/main.yml").read_text(encoding="utf-8"))
     names = variables[f"__remoting_{role}_modules"]
-    globs = [*ROOT.glob("toolkit/lease/*.py"), *ROOT.glob("toolkit/lease/engines/*.py")]
+    globs = [*ROOT.glob("toolkit/lease/**/*.py")]
     for name in [*names, *(path.relative_to(ROOT).as_posix() for path in globs)]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, tmp_path / name)

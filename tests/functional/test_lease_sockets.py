@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeClock, FakeHost
-from toolkit.lease import LeaseError, ports, sockets
+from toolkit.lease import LeaseError
+from toolkit.lease.machine import sockets
+from toolkit.lease.server import ports
 
 pytestmark = pytest.mark.engines
 

@@ -19,7 +19,7 @@ import pytest
 
 from tests.functional.test_lease_agent import Running, Start, start
 from tests.support.lease_lab import until
-from toolkit.lease import folder_copies
+from toolkit.lease.client import folder_copies
 
 pytestmark = pytest.mark.engines
 
@@ -75,7 +75,9 @@ for pid in pids.read_text()[:-1].split():
 RUN = """
 import dataclasses, json, os, sys
 from pathlib import Path
-from toolkit.lease import LeaseError, endpoint, host, ranks, step
+from toolkit.lease import LeaseError, endpoint
+from toolkit.lease.client import ranks, step
+from toolkit.lease.machine import host
 end = endpoint.parse(sys.argv[1])
 ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.environ.get("SERVERS", 1)))]
 for n, gpus in enumerate(os.environ.get("GPUS", "").split()):
@@ -369,7 +371,7 @@ def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Run
     (second,) = places["gpu2"].iterdir()
     (second / "mine").write_text("changed there")
     os.utime(second / "mine", ns=(0, 10**18 + 700))  # within the same second
-    both.fetch()
+    both.fetch(pytest.fail)
     assert {path.name: path.read_text() for path in synced.iterdir()} == {
         "mine": "changed there", "firsts": "changed there", "of-gpu1": "gpu1", "of-gpu2": "gpu2",
     }  # fmt: skip

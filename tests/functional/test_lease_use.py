@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
 ]
 TOKEN = lease_forms.TOKEN
-AGENT = "import sys; from toolkit.lease.agent import main; sys.exit(main())"
+AGENT = "import sys; from toolkit.lease.server.agent import main; sys.exit(main())"
 HOLDS = """
 from tests.support.engine_run import PRELUDE
 import sys; exec(PRELUDE)
@@ -102,7 +102,8 @@ def started(folder: Path, *gpus: LeasedGpu) -> Iterator[Lease]:
         "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": f"{built()}/devices", **devices,
     }  # fmt: skip
     # As its unit hands on to the engine whatever finds the driver's libraries.
-    script = AGENT.replace("import sys;", f"import os, sys; import toolkit.lease.agent as a; run = a.subprocess.Popen; "
+    script = AGENT.replace("import sys;", f"import os, sys; import toolkit.lease.server.agent as a; "
+        f"run = a.subprocess.Popen; "
         f"a.subprocess.Popen = lambda argv, env, **more: run(argv, env={{**env, **{devices!r}, "
         f"'LD_LIBRARY_PATH': os.environ['LD_LIBRARY_PATH']}}, **more);")  # fmt: skip
     agent = subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)

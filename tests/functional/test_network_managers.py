@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.node_modules import load
-from tests.support.nodes_network import keyfile, networkd, port_files
+from tests.support.nodes_network import keyfile, networkd, port_files, written
 
 pytestmark = pytest.mark.engines
 
@@ -221,3 +222,48 @@ def test_what_networkmanager_holds_is_read_from_its_own_listing() -> None:
         "ens31np0": "connecting (getting IP configuration)",
         "vlan:5": "unmanaged",
     }
+
+
+@needs_root
+def test_a_port_without_a_cable_is_configured_all_the_same(tmp_path: Path) -> None:
+    """By real systemd-networkd: address, MTU and routes are there when the cable comes."""
+    port_files(tmp_path, [PORTS[0], {**PORTS[1], "gateway": "10.79.0.1", "table": 101}], "systemd-networkd")
+    live = networkd(tmp_path, ["fab0", "-ens31np0"], "10.79.0.11")
+    link = next(link for link in live.links if link["ifname"] == "ens31np0")
+    assert "NO-CARRIER" in link["flags"], "the port has a cable, so this proves nothing"
+    assert [live.addresses(str(port["interface"])) for port in PORTS] == [[port["address"]] for port in PORTS]
+    assert link["mtu"] == 4200
+    assert [rule["src"] for rule in live.rules if str(rule.get("table")) == "101"] == ["10.79.0.11"]
+
+
+def test_networkmanager_activates_ports_without_a_carrier(tmp_path: Path) -> None:
+    """It waits for a carrier otherwise, and `nmcli connection up` fails (NetworkManager.conf, ignore-carrier)."""
+    (path,) = written(
+        tmp_path, "fabric", [{"path": "/etc/nm.conf", "template": "networkmanager.conf.j2"}],
+        fabric_ports=[*PORTS, LAYERED[0]],
+    )  # fmt: skip
+    read = configparser.ConfigParser()
+    read.read(path)
+    (section,) = read.sections()
+    assert section.startswith("device")
+    assert read[section]["ignore-carrier"] == "yes"
+    names = read[section]["match-device"].replace("interface-name:=", "").split(";")
+    assert names == ["fab0", "ens31np0", "bond0.80", "bond0", "ens9f0", "ens9f1"]
+
+
+DOWN = {"exists": True, "mtu": 9000, "txqueuelen": 20000, "operstate": "down", "addresses": [], "addresses6": []}
+
+
+def test_a_port_without_a_cable_is_named_and_fails_nothing() -> None:
+    """Its address is missing where the network manager waits for a carrier; everything else is as strict as before."""
+    fabric: Any = load("plugins/plugin_utils/fabric.py")
+    up = {**DOWN, "operstate": "up", "addresses": ["10.78.0.11/24"]}
+    node = {"units": {}, "links": {"fab0": up, "ens31np0": {**DOWN, "mtu": 4200}}}
+    assert fabric.fabric_ports_off(node, PORTS, 9000, 20000) == []
+    (named,) = fabric.fabric_no_carrier(node, PORTS)
+    assert named == "no carrier on ens31np0: look at its cable, its transceiver and the port of the switch"
+    bare = {**node, "links": {**node["links"], "fab0": {**up, "addresses": []}}}
+    assert fabric.fabric_ports_off(bare, PORTS, 9000, 20000) == ["fab0 lacks address 10.78.0.11/24 (has: none)"]
+    (mtu,) = fabric.fabric_ports_off({**node, "links": {**node["links"], "ens31np0": DOWN}}, PORTS, 9000, 20000)
+    assert "MTU" in mtu
+    assert fabric.fabric_no_carrier({"links": {"fab0": up}}, PORTS[:1]) == []

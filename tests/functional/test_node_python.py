@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -67,8 +68,54 @@ def test_a_node_is_read_by_python_3_9(on_a_node: Any) -> None:
     assert ask("node_preflight", controller_time_s=0, disk_paths=["/"])["python"].startswith("3.9.")
 
 
-PROGRAMS_OF_TORCH = {"torch_attempts", "torch_keep", "torch_load", "torch_networks"}
-"""What probes start by a Python that has torch; vermin looks at them too."""
+#: Modules of the standard library that Python has no more: What's New in Python 3.12, 3.13 (PEP 594) and 3.14.
+REMOVED = set(
+    [
+        "aifc",
+        "asynchat",
+        "asyncore",
+        "audioop",
+        "cgi",
+        "cgitb",
+        "chunk",
+        "crypt",
+        "distutils",
+        "imghdr",
+        "imp",
+        "lib2to3",
+        "mailcap",
+        "msilib",
+        "nis",
+        "nntplib",
+        "ossaudiodev",
+        "pipes",
+        "smtpd",
+        "sndhdr",
+        "spwd",
+        "sunau",
+        "telnetlib",
+        "uu",
+        "xdrlib",
+    ]
+)
+
+
+def test_nothing_uses_a_module_that_a_later_python_has_not() -> None:
+    """Up to 3.14, which this machine has not; on the controller as on nodes."""
+    folders = ("plugins", "toolkit", "validation", "roles", "engine", "tools")
+    files = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert len(files) > 400
+    found = []
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            found += [f"{path}: {name}" for name in names if name.partition(".")[0] in REMOVED]
+    assert found == []
+
+
+OF_A_FRAMEWORK = {"torch_attempts", "torch_load", "torch_networks", "tf_load", "tf_networks"}
+"""What probes start by a Python that has torch or TensorFlow; vermin looks at them too."""
 PROBES = """
 import importlib, pathlib, sys
 for path in sorted(pathlib.Path(sys.argv[1], "validation/probes").glob("*.py")):
@@ -80,8 +127,8 @@ for path in sorted(pathlib.Path(sys.argv[1], "validation/probes").glob("*.py")):
 
 def test_every_probe_loads_on_python_3_9(on_a_node: Any) -> None:
     """With the standard library alone: nothing else is on its path."""
-    there = {path.stem for path in (ROOT / "validation/probes").glob("*.py")} - {"__main__"} - PROGRAMS_OF_TORCH
-    assert set(on_a_node("-c", PROBES, str(ROOT), "__main__", *PROGRAMS_OF_TORCH).split()) == there
+    there = {path.stem for path in (ROOT / "validation/probes").glob("*.py")} - {"__main__"} - OF_A_FRAMEWORK
+    assert set(on_a_node("-c", PROBES, str(ROOT), "__main__", *OF_A_FRAMEWORK).split()) == there
 
 
 @pytest.mark.parametrize(

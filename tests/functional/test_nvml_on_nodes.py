@@ -107,10 +107,10 @@ def test_probes_of_the_wheel_ask_nvml(node: Path, run: Run) -> None:
 
 def test_modules_of_leases_ask_nvml(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "lease-server"
-    globs = [*ROOT.glob("toolkit/lease/*.py"), *ROOT.glob("toolkit/lease/engines/*.py")]
+    globs = [*ROOT.glob("toolkit/lease/**/*.py")]
     modules = [path.relative_to(ROOT).as_posix() for path in globs]
     carried("remoting_server", folder, *variables("remoting_server")["__remoting_server_modules"], *modules)
-    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from toolkit.lease import nvml; "
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from toolkit.lease.machine import nvml; "
     said = run("-I", "-S", "-c", code + "print([g.uuid for g in nvml.gpus()], nvml.utilisation(), nvml.processes())")
     assert said.strip() == f"{list(UUIDS)} {dict.fromkeys(UUIDS, 0)} { {one: [] for one in UUIDS} }"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import errno
-import os
 import re
 import sys
 import tarfile
@@ -14,77 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.node_modules import ROOT, load, run
+from tests.support.node_modules import ROOT, load
+from tests.support.preflight_case import NODE, STRONG, WANTED, WEAK, preflight, reasons
 from tests.support.warm import ansible
 
 pytestmark = pytest.mark.systems
-
-preflight: Any = load("plugins/plugin_utils/preflight.py")
 repos: Any = load("plugins/plugin_utils/repos.py")
-
-NODE: dict[str, Any] = {
-    "os": {"id": "ubuntu", "version": "24.04", "rhel_like": False},
-    "architecture": "x86_64",
-    "kernel": "6.8.0-87-generic",
-    "kernels": ["6.8.0-87-generic", "6.8.0-85-generic"],
-    "in_container": False,
-    "python": "3.12.3",
-    "root": True,
-    "systemd": True,
-    "memory_mib": 64000,
-    "disks": {
-        "/opt": {"existing": "/opt", "device": 1, "free_mib": 50000},
-        "/var": {"existing": "/var", "device": 1, "free_mib": 50000},
-        "/boot": {"existing": "/boot", "device": 2, "free_mib": 600},
-    },
-    "drivers": {"ens2f0": "mlx5_core"},
-    "links": {"lo": ["127.0.0.1"], "eno1": ["10.0.0.11"], "ens2f0": []},
-    "links_error": "",
-    "network": {"running": ["systemd-networkd"], "claims": [], "networkmanager": {}},
-    "jobs": [],
-    "provisioned_release": "",
-    "hostname": "gpu1",
-    "hostname_resolves": True,
-    "headers": "installable",
-    "secure_boot": "disabled",
-    "mok_enrolled": [],
-    "sqv": False,
-    "node_time_s": 1000.0,
-    "answered_s": 1001.0,
-    "offset_at_most_s": 0.5,
-    "nouveau_loaded": False,
-}
-WEAK = {"fingerprint": "EB693B3035CD5710E231E123A4B469633BF863CC", "self_signature_hashes": ["SHA1"]}
-STRONG = {"fingerprint": "A" * 40, "self_signature_hashes": ["SHA1", "SHA512"]}
-WANTED: dict[str, Any] = {
-    "name": "gpu1",
-    "address": "10.0.0.11",
-    "fabric_ports": [{"interface": "ens2f0", "address": "10.78.0.11/24"}],
-    "fabric_mtu": 9000,
-    "port_manager": "systemd-networkd",
-    "release": "current",
-    "change_under_jobs": False,
-    "supported_os": ["debian 12", "ubuntu 24.04", "rocky 9"],
-    "architectures": ["x86_64"],
-    "kernel_min": "5.10",
-    "python_min": "3.9",
-    "memory_min_mib": 2000,
-    "disk_min_mib": {"/opt": 4000, "/var": 4000, "/boot": 300},
-    "scheduled": True,
-    "confined": True,
-    "time_offset_max_s": 30,
-    "addresses": {"10.0.0.11": ["gpu1"]},
-    "stack": {"nvidia_driver": {"provider": "cuda"}, "ofed": {"provider": "doca"}},
-    "gpu_server": True,
-    "user_space_only": False,
-    "repository_keys": {"cuda": [WEAK], "docker": [STRONG]},
-    "undeclared_keys": [],
-}
-
-
-def reasons(observed: dict[str, Any], wanted: dict[str, Any] | None = None) -> list[str]:
-    found: list[str] = preflight.preflight_reasons({**NODE, **observed}, {**WANTED, **(wanted or {})})
-    return found
 
 
 def test_a_fitting_node_is_not_refused() -> None:
@@ -95,6 +28,7 @@ FULL: dict[str, Any] = {"existing": "/", "device": 3, "free_mib": 9}
 PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"os": {"id": "ubuntu", "version": "20.04", "rhel_like": False}}, "operating system is ubuntu 20.04"),
     ({"architecture": "ppc64le"}, "architecture is ppc64le"),
+    ({"architecture": "aarch64"}, "supported: x86_64 (ARM servers (GH200, GB200 and GB300 with Grace among them) need"),
     ({"kernel": "4.15.0-20-generic", "kernels": ["4.15.0-20-generic"]}, "at least 5.10 is needed"),
     ({"python": "3.6.9"}, "Python is 3.6.9"),
     ({"root": False}, "not root"),
@@ -112,7 +46,7 @@ PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"links": {"ens2f0": [], "eno2": ["10.78.0.11"]}}, "is already on interface eno2"),
     ({"node_time_s": 1100.0}, "at least 99.0 s ahead of"),
     ({"offset_at_most_s": -100.0}, "at least 100.0 s behind"),
-    ({"kernels": ["6.8.0-90-generic", "6.8.0-87-generic"]}, "6.8.0-90-generic is the newest installed: reboot"),
+    ({"kernels": ["6.8.0-90-generic", "6.8.0-87-generic"]}, "6.8.0-90-generic is the newest installed, for which"),
     ({"headers": "missing"}, "whose headers are neither here nor in the package lists"),
     ({"secure_boot": "enabled"}, "mokutil --import /var/lib/shim-signed/mok/MOK.der"),
     ({"jobs": ["17", "23"], "provisioned_release": "older"}, "jobs run here (17, 23)"),
@@ -217,6 +151,36 @@ def test_an_ipv6_management_address_is_refused_in_one_sentence(address: str) -> 
     assert "give ansible_host the node's IPv4 address" in reason
 
 
+@pytest.mark.parametrize("value", ["2001:db8::31", "::", "[::]:9090", "fd00::1%eno1"])
+def test_a_service_that_would_answer_over_ipv6_is_refused_in_one_sentence(value: str) -> None:
+    (reason,) = reasons({}, {"listens": {"remoting_server_address": value, "monitoring_listen": "management"}})
+    assert reason.startswith(f"remoting_server_address is {value}, an IPv6 address, and services and the firewall are")
+    for fine in ("", "0.0.0.0", "127.0.0.1:9090", "gpu1", "10.0.0.11"):
+        assert reasons({}, {"listens": {"monitoring_prometheus_listen": fine}}) == []
+
+
+@pytest.mark.parametrize("value", ["[2001:db8::1]", "2001:db8::1/64", "10.0.0.1 iburst", "10.0.0.1:123", ""])
+def test_a_time_server_that_chrony_would_not_find_is_refused(value: str) -> None:
+    (reason,) = reasons({"ipv6": ["2001:db8::11"]}, {"time": {"servers": [value], "allow": []}})
+    assert reason.startswith(f"base_chrony_servers has {value!r}, which is neither an address nor a name")
+
+
+def test_time_servers_are_asked_over_ipv6_where_the_node_has_it() -> None:
+    over = {"time": {"servers": ["2001:db8::1", "2001:db8::2"], "allow": ["2001:db8::/32", "10.0.0.0/16", "all"]}}
+    assert reasons({"ipv6": ["2001:db8::11"]}, over) == []
+    (reason,) = reasons({"ipv6": []}, over)
+    assert "its time servers (2001:db8::1, 2001:db8::2) are reached over IPv6, and it has no IPv6 address" in reason
+    assert reasons({"ipv6": []}, {"time": {"servers": ["2001:db8::1", "ntp.example.net"]}}) == []
+    assert reasons({}, over) == [], "recorded by an earlier release"
+    (reason,) = reasons({"ipv6": []}, {"time": {"allow": ["[2001:db8::]/32"]}})
+    assert reason.startswith("base_chrony_allow has '[2001:db8::]/32', which is no network")
+
+
+def test_a_fabric_port_with_an_ipv6_address_alone_is_refused() -> None:
+    (reason,) = reasons({}, {"fabric_ports": [{"interface": "ens2f0", "address": "fd00:80::11/64"}]})
+    assert "fabric port ens2f0: address 'fd00:80::11/64' is not an IPv4 address with prefix" in reason
+
+
 @pytest.mark.parametrize(
     "address", ["root@10.0.0.1", "10.0.0.1:22", "10.0.0.1/24", "10.0.0.1 ", "010.0.0.1", "3232235777", None]
 )
@@ -239,15 +203,6 @@ def test_a_node_that_a_name_reaches_over_ipv6_alone_is_refused_too() -> None:
     assert reasons({"links": {**links, "eno1": ["10.0.0.11"]}}, {"address": "gpu1.example.net"}) == []
 
 
-def test_drivers_of_ports_are_read_from_sysfs(tmp_path: Path) -> None:
-    module: Any = load("plugins/modules/node_preflight.py")
-    (tmp_path / "bus/usb/drivers/cdc_ether").mkdir(parents=True)
-    (tmp_path / "class/net/idrac/device").mkdir(parents=True)
-    (tmp_path / "class/net/lo").mkdir()
-    (tmp_path / "class/net/idrac/device/driver").symlink_to(tmp_path / "bus/usb/drivers/cdc_ether")
-    assert module.read_drivers(tmp_path) == {"idrac": "cdc_ether"}
-
-
 def test_jobs_that_would_see_all_gpus_are_refused_unless_accepted() -> None:
     (reason,) = reasons({}, {"confined": False})
     assert "slurm_unconfined_jobs: true" in reason
@@ -263,18 +218,6 @@ def test_another_release_is_refused_only_under_jobs_and_unasked() -> None:
     for other in ({"jobs": []}, {"provisioned_release": "current"}):
         assert reasons({**busy, **other}) == []
     assert reasons(busy, {"change_under_jobs": True}) == []
-
-
-def test_jobs_and_release_are_read_from_the_node(tmp_path: Path) -> None:
-    module: Any = load("plugins/modules/node_preflight.py")
-    for number, title in ((9, "slurmstepd: [123.batch]"), (10, "slurmstepd: [123.0]"), (11, "/usr/sbin/slurmd\0-D")):
-        (tmp_path / str(number)).mkdir()
-        (tmp_path / f"{number}/cmdline").write_text(title, encoding="utf-8")
-    assert module.read_jobs(tmp_path, tmp_path / "none") == ["123"]
-    record = tmp_path / "provisioned.json"
-    assert module.read_release(record) == ""
-    record.write_text('{"release": "current", "results": {}}', encoding="utf-8")
-    assert module.read_release(record) == "current"
 
 
 def test_an_enrolled_key_satisfies_secure_boot() -> None:
@@ -306,10 +249,11 @@ def test_notes_stop_nothing() -> None:
     assert len(preflight.preflight_notes(noted, WANTED)) == 2
 
 
-def test_a_system_without_monitoring_is_told_before_anything_is_installed() -> None:
-    el9 = {**NODE, "os": {"id": "rocky", "version": "9.6", "rhel_like": True}}
-    assert [note for note in preflight.preflight_notes(el9, WANTED) if note.startswith("no monitoring: ")] != []
-    assert [note for note in preflight.preflight_notes(NODE, WANTED) if "monitoring" in note] == []
+def test_a_head_without_prometheus_is_noted_before_anything_is_installed() -> None:
+    el9, head = {**NODE, "os": {"id": "rocky", "version": "9.6", "rhel_like": True}}, {**WANTED, "monitors": True}
+    assert [note for note in preflight.preflight_notes(el9, head) if note.startswith("no Prometheus: ")] != []
+    for observed, wanted in ((el9, WANTED), (NODE, head)):
+        assert [note for note in preflight.preflight_notes(observed, wanted) if "Prometheus" in note] == []
 
 
 def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
@@ -321,61 +265,10 @@ def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
             ("ubuntu", "24.04", False),
             ("rocky", "9.6", True),
             ("rhel", "9.6", True),
+            ("almalinux", "9.6", True),
         )
     }
     assert keys == {"debian12", "ubuntu2404", "el9"}
-
-
-def observe(sysfs: Path) -> dict[str, Any]:
-    wanted = {"controller_time_s": 0, "disk_paths": ["/nonexistent/x"], "sysfs_root": str(sysfs)}
-    return run("node_preflight", wanted)
-
-
-def test_the_module_observes_what_the_decision_needs(tmp_path: Path) -> None:
-    observed = observe(tmp_path)
-    assert not observed.get("failed"), observed
-    own = {"kernel", "kernels", "in_container", "answered_s", "nouveau_loaded"}  # of node_state and of the role
-    assert set(NODE) - own <= set(observed)
-    assert observed["disks"]["/nonexistent/x"]["existing"] == "/"
-    assert observed["secure_boot"] == "unsupported"
-
-
-@pytest.mark.parametrize(
-    ("value", "state"), [(b"\x06\x00\x00\x00\x01", "enabled"), (b"\x06\x00\x00\x00\x00", "disabled")]
-)
-def test_secure_boot_is_read_from_the_firmwares_variable(tmp_path: Path, value: bytes, state: str) -> None:
-    variables = tmp_path / "firmware/efi/efivars"
-    variables.mkdir(parents=True)
-    assert observe(tmp_path)["secure_boot"] == "disabled"
-    (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(value)
-    assert observe(tmp_path)["secure_boot"] == state
-
-
-HOSTS = """
-all:
-  vars: {stack_release: current, ansible_python_interpreter: %s, preflight_disk_min_mib: {/: 1}}
-  children:
-    heads:
-      hosts:
-        here: {ansible_connection: local, ansible_become: false, preflight_memory_min_mib: 99999999}
-    clients:
-      hosts:
-        gone: {ansible_host: 127.0.0.1, ansible_port: 9}
-        mute: {ansible_connection: local, ansible_become: false, ansible_python_interpreter: /nowhere/python}
-"""
-
-
-def test_a_node_that_does_not_answer_hides_no_others_findings(tmp_path: Path) -> None:
-    """The first unreachable node used to end the play before any other had been looked at."""
-    (tmp_path / "hosts.yml").write_text(HOSTS % sys.executable)
-    ran = ansible("ansible-playbook", "playbooks/preflight.yml", "-i", str(tmp_path))
-    text = " ".join(ran.stdout.split())
-    assert ran.returncode != 0
-    assert "here cannot be provisioned: " in text
-    assert "at least 99999999 MiB is needed" in text
-    assert "gone cannot be provisioned: does not answer: " in text
-    assert "mute cannot be provisioned: cannot be read: " in text
-    assert "TASK [preflight : Show every node's findings]" in ran.stdout
 
 
 IMAGE_HOSTS = """
@@ -409,64 +302,3 @@ def test_a_training_image_for_gpus_needs_its_room(
     ran = ansible("ansible-playbook", "playbooks/preflight.yml", "-i", str(tmp_path), *options)
     text = " ".join(ran.stdout.split())
     assert set(re.findall(r"MiB free; (\d+) MiB is needed", text)) == needed, text
-
-
-def test_why_a_node_could_not_be_read_has_its_cure() -> None:
-    gone = preflight.preflight_unread([{"unreachable": True, "msg": "Failed to connect:\n timed out."}], {})
-    assert gone == ["does not answer: Failed to connect: timed out: see that it is on, and that ssh reaches it"]
-    (asks,) = preflight.preflight_unread([{}], {"msg": "Missing sudo password"})
-    assert asks.endswith("allow sudo without a password, or set ansible_become_password in a vault")
-    assert preflight.preflight_unread([{}, {"skipped": True}], {}) == []
-
-
-def test_the_table_names_each_node_once() -> None:
-    found = {
-        "a": {"preflight_reasons": ["x", "y"]},
-        "bb": {"preflight_reasons": []},
-        "ccc": {"preflight_reasons": ["z"]},
-    }
-    assert preflight.preflight_table(found, found) == ["a    x", "     y", "ccc  z"]
-    assert preflight.preflight_table({"bb": found["bb"]}, ["bb"]) == []
-
-
-def test_a_tuned_that_may_set_the_governor_otherwise_is_told_and_stops_nothing(tmp_path: Path) -> None:
-    (note,) = preflight.preflight_notes({**NODE, "tuned_profile": "balanced"}, WANTED)
-    assert "tuned runs with profile balanced" in note
-    assert "systemctl disable --now tuned" in note
-    assert reasons({"tuned_profile": "balanced"}) == []
-    for fine in ("", "throughput-performance", "virtual-guest latency-performance"):
-        assert preflight.preflight_notes({**NODE, "tuned_profile": fine}, WANTED) == []
-    assert preflight.preflight_notes(NODE, WANTED) == []  # recorded by an earlier release
-
-    class Module:
-        code = 0
-
-        def run_command(self, command: list[str]) -> tuple[int, str, str]:
-            assert command == ["systemctl", "is-active", "--quiet", "tuned"]
-            return self.code, "", ""
-
-    module, file = load("plugins/modules/node_preflight.py"), tmp_path / "active_profile"
-    assert module.read_tuned(Module(), file) == ""
-    file.write_text("site balanced\n")
-    assert module.read_tuned(Module(), file) == "site balanced"
-    Module.code = 3
-    assert module.read_tuned(Module(), file) == ""
-
-
-def test_a_process_that_ends_while_it_is_looked_at_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The kernel answers ESRCH of files of a process that has just ended, which glob passes on."""
-    module: Any = load("plugins/modules/node_preflight.py")
-    for pid, title in (("7", b"slurmstepd: [41.batch]"), ("8", b"sh")):
-        (tmp_path / pid).mkdir()
-        (tmp_path / pid / "cmdline").write_bytes(title)
-    stat = os.stat
-
-    def ended(path: Any, *rest: Any, **more: Any) -> Any:
-        if str(path).endswith("8/cmdline"):
-            raise ProcessLookupError(errno.ESRCH, "No such process")
-        return stat(path, *rest, **more)
-
-    monkeypatch.setattr(os, "stat", ended)
-    assert module.read_jobs(tmp_path, tmp_path / "none") == ["41"]

@@ -135,11 +135,18 @@ def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -
 
 WITH_THEM = ("validation.base.counting", "validation.nvml")
 """What travels with them: of the standard library alone, too."""
-CONTROLLER = ("controller.py", "converged_probe.py")
+CONTROLLER = ("controller.py", "converged_probe.py", "switches_probe.py")
 OF_THE_CONTROLLER = ("validation.base.project", "validation.rules.release")
-"""Where the project's files are: known to the two that run where these are."""
-PROGRAMS_OF_TORCH = ("torch_attempts.py", "torch_keep.py", "torch_load.py", "torch_networks.py")
-"""No probes but what probes start, by a Python that has torch: only they know each other."""
+"""Where the project's files are: known to those that run where these are."""
+BY_SOURCE = {"support.py": "validation.base.temporary"}
+"""What comes over ssh by its source with all that it imports (toolkit/scan/shipped.py), and is run in no other way."""
+PROGRAMS_OF_TORCH = ("torch_attempts.py", "torch_load.py", "torch_networks.py")
+PROGRAMS_OF_TENSORFLOW = ("tf_load.py", "tf_networks.py")
+OF_A_FRAMEWORK = {
+    **dict.fromkeys(PROGRAMS_OF_TORCH, ("torch",)),
+    **dict.fromkeys(PROGRAMS_OF_TENSORFLOW, ("tensorflow", "numpy")),
+}
+"""No probes but what probes start, by a Python that has the framework: only they know each other."""
 
 
 @pytest.mark.parametrize(
@@ -152,8 +159,8 @@ def test_probes_need_nothing_but_python_3_9_and_its_library(path: Path) -> None:
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             beside = name.startswith(WITH_THEM) or (name in OF_THE_CONTROLLER and path.name in CONTROLLER)
-            beside |= name == "torch" and path.name in PROGRAMS_OF_TORCH
-            assert path.name in PROGRAMS_OF_TORCH or f"{name.rpartition('.')[2]}.py" not in PROGRAMS_OF_TORCH, name
+            beside |= name in OF_A_FRAMEWORK.get(path.name, ()) or name == BY_SOURCE.get(path.name)
+            assert path.name in OF_A_FRAMEWORK or f"{name.rpartition('.')[2]}.py" not in OF_A_FRAMEWORK, name
             assert (
                 beside
                 or re.match(r"validation\.(probes|measures\.\w+(\.\w+_probe)?$)", name)

@@ -17,7 +17,7 @@ import yaml
 from tests.support import real_apt
 from tests.support.node_modules import ROOT, load
 from toolkit.lab.debrepo import make_key, make_repositories
-from toolkit.lab.fake_packages import load_fake_packages
+from toolkit.lab.fake_packages import FakeRepository, load_fake_packages
 
 pytestmark = pytest.mark.engines
 
@@ -142,7 +142,7 @@ def test_the_stand_ins_refuse_what_nvidias_repository_refuses(system: str, node:
     with pytest.raises(Error, match=r"Depends: .* \(= 580\.126\.20-\S+\) but 580\.\S+ is to be installed"):
         node.would(driver(system, "580.126.20", [H100])["packages"])
     version = "9.13.0.50-1"
-    with pytest.raises(Error, match=r"libcudnn9-headers-cuda-13 \(= 9\.13\.0\.50-1\) but 9\.20\.0\.48-1 is to be"):
+    with pytest.raises(Error, match=r"libcudnn9-headers-cuda-13 \(= 9\.13\.0\.50-1\) but 9\.28\.1\.4-1 is to be"):
         node.would({"libcudnn9-cuda-13": version, "libcudnn9-dev-cuda-13": version})
 
 
@@ -212,3 +212,23 @@ def test_unattended_upgrades_is_told_each_pinned_package_and_no_other(system: st
     assert (code, len(entries)) == (0, len(pinned)), said
     others = ["cuda-toolkit-13-1-config-common", "libnvidia-compute-5800", "libstdc++6-dev", "cuda-toolkit-13_1"]
     assert [name for name in pinned + others if any(re.match(entry, name) for entry in entries)] == pinned
+
+
+def test_an_exporter_that_wants_a_later_dcgm_does_not_move_the_held_one(tmp_path: Path, repository: Path) -> None:
+    """The hold alone does not stop it: roles may change what another role of the toolkit holds."""
+    package = {"os": ["ubuntu2404"], "name": "datacenter-gpu-manager-exporter", "version": "4.9.0-1"}
+    package |= {"depends": "datacenter-gpu-manager-4-core (>= 1:4.7.0)"}
+    later = {"repo": "later", "label": "later", "layout": "flat", "source": "made for this test", "packages": [package]}
+    make_key(tmp_path / "key")
+    make_repositories([FakeRepository.model_validate(later)], tmp_path / "out", tmp_path / "key/secret.asc")
+    node = real_apt.Node(tmp_path / "node", repository / "ubuntu2404")
+    node.transaction(gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], "4.6.0", ["13"]))
+    source = f"deb [trusted=yes] file:{tmp_path}/out/later/ubuntu2404 ./\n"
+    (node.root / "etc/apt/sources.list.d/later.list").write_text(source)
+    node.apt.must(["apt-get", "update"])
+    wanted = {package["name"]: ""}
+    assert node.would(wanted)["datacenter-gpu-manager-4-core"] == "1:4.7.0-1"
+    install = (ROOT / "roles/monitoring/tasks/install.yml").read_text(encoding="utf-8")
+    assert 'packages_forbid: "{{ __monitoring_forbidden }}"' in install
+    with pytest.raises(Error, match=r"datacenter-gpu-manager-4-core .*which this role must not touch"):
+        node.plan(wanted, tuple(role_vars("monitoring")["__monitoring_forbidden"]))

@@ -158,10 +158,10 @@ def role_vars(role: str) -> dict[str, Any]:
     return data
 
 
-def of_roles() -> tuple[dict[str, str], ...]:
-    """Package -> version or "": what stack release `current` has the roles install on EL 9 beside the driver; and with
+def of_roles(release: str = "current") -> tuple[dict[str, str], ...]:
+    """Package -> version or "": what a stack release has the roles install on EL 9 beside the driver; and with
     the system's own RDMA packages in place of DOCA's."""
-    stack = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]["el9"]
+    stack = yaml.safe_load((ROOT / f"stacks/{release}.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]["el9"]
     cuda, ofed, slurm = role_vars("cuda"), role_vars("ofed"), role_vars("slurm")["__slurm_systems"]["el9"]["packages"]
     doca = f"{stack['ofed']['version']}-{ofed['__ofed_doca_builds'][stack['ofed']['version']]}"
     ctk = role_vars("nvidia_container_toolkit")["__nvidia_container_toolkit_names"]
@@ -174,6 +174,7 @@ def of_roles() -> tuple[dict[str, str], ...]:
         *role_vars("remoting_client")["__remoting_client_systems"]["RedHat"],
         *role_vars("remoting_server")["__remoting_server_own_packages"],
         *role_vars("acceptance")["__acceptance_systems"]["RedHat"],
+        role_vars("monitoring")["__monitoring_el"]["package"],
     ]
     wanted = {
         **gpu.cuda_packages(
@@ -187,9 +188,10 @@ def of_roles() -> tuple[dict[str, str], ...]:
     return {**wanted, "doca-ofed": doca}, {**wanted, **dict.fromkeys(ofed["__ofed_systems"]["el9"]["inbox"], "")}
 
 
-def test_what_the_roles_want_of_the_current_stack_is_had_in_its_releases(node: real_dnf.Node) -> None:
+@pytest.mark.parametrize("release", ["current", "previous"])
+def test_what_the_roles_want_of_a_stack_is_had_in_its_releases(node: real_dnf.Node, release: str) -> None:
     """Packages and indices are signed, and several releases lie side by side."""
-    for wanted in of_roles():
+    for wanted in of_roles(release):
         answer = node.ask(check=True, wanted=wanted)
         assert answer.get("msg") is None
         brought = {line.split()[1]: line for line in answer["transaction"] if line.startswith("install ")}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.node_modules import ROOT
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 REASON = "/run/elastic-ai/reboot-required/nvidia_driver"
 
 
@@ -21,6 +23,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     hosts = {}
     for name, contents, hints in (
         ("gpu1", {REASON: "nouveau holds the GPUs\n"}, []), ("gpu2", {}, ["linux-image-6.8.0-60"]), ("head", {}, []),
+        ("ctl", {REASON: "nouveau holds the GPUs\n", BOOT_ID: Path(BOOT_ID).read_text()}, []),
     ):  # fmt: skip
         state = {"contents": contents, "reboot_hints": hints}
         (folder / f"{name}.json").write_text(json.dumps({"modules": {"node_state": state}}))
@@ -52,3 +55,9 @@ def test_each_node_that_waits_is_named_with_its_reasons_and_the_way(said: dict[s
 
 def test_a_check_with_consent_has_nothing_to_report(said: dict[str, str]) -> None:
     assert "gpu1 waits" not in said["--check -e reboot=if_needed"]
+
+
+@pytest.mark.parametrize("options", ["", "--check -e reboot=if_needed"])
+def test_the_machine_that_ansible_runs_on_is_rebooted_by_hand(said: dict[str, str], options: str) -> None:
+    assert "ctl waits for a reboot: nvidia_driver: nouveau holds the GPUs; this is the machine that" in said[options]
+    assert "Next: reboot it, then the same command again" in said[options]

@@ -16,7 +16,7 @@ from tests.support.node_modules import ROOT
 RECORD = "/etc/elastic-ai/provisioned.json"
 BEFORE = {"release": "r", "results": {"slurm": {"state": "present", "versions": {"slurm": "1"}}}}
 RESULT = {"state": "present", "versions": {"slurm": "2"}, "not_applicable": [], "reboot_required": [], "stand_ins": []}
-STAGES = ("base", "fabric", "gpu", "containers", "remoting", "pool", "monitoring")
+STAGES = ("base", "fabric", "gpu", "containers", "remoting", "pool", "monitoring", "page", "jupyterhub")
 
 
 #: Node -> whether preflight has published its result in this run, and the record that the node has.
@@ -78,17 +78,18 @@ def test_a_part_of_the_site_records_what_it_did(folder: Path, options: tuple[str
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_each_node_of_a_stage_ends_it_with_the_record_with_each_of_its_tags(stage: str) -> None:
-    plays = yaml.safe_load((ROOT / f"playbooks/{stage}.yml").read_text())
-    roles = {role["role"] for play in plays for role in play["roles"]}
-    ends = [play["tasks"][-1] for play in plays if play.get("tasks")]
+    entries = yaml.safe_load((ROOT / f"playbooks/{stage}.yml").read_text())
+    plays = [entry for entry in entries if "ansible.builtin.import_playbook" not in entry]  # those only observe
+    roles = {task["ansible.builtin.import_role"]["name"] for play in plays for task in play["tasks"]}
+    ends = [play["post_tasks"][-1] for play in plays if play.get("post_tasks")]
     assert all(end["ansible.builtin.import_role"] == {"name": "acceptance", "tasks_from": "stage"} for end in ends)
     assert {tag for end in ends for tag in end["tags"]} == roles
-    assert plays[-1].get("tasks"), "the last play"
+    assert plays[-1].get("post_tasks"), "the last play"
 
 
 def test_every_stage_of_the_site_with_roles_is_among_them() -> None:
     site = yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
     names = [entry["ansible.builtin.import_playbook"].removesuffix(".yml") for entry in site]
     before = names[: names.index("acceptance")]
-    with_results = [name for name in before if name not in ("preflight", "reboot", "training_begin")]
+    with_results = [name for name in before if name not in ("preflight", "reboot_first", "reboot", "training_begin")]
     assert with_results == list(STAGES)

@@ -166,15 +166,16 @@ def fabric_port_gone(modules: Json) -> None:
     del modules["node_preflight"]["links"]["ens33np0"]
 
 
+CURRENT = yaml.safe_load((REPO / "stacks/current.yml").read_text())["stack_data"]["sets"]["ubuntu2404"]
 # What is wrong with which node, and what its refusal has to say; gpu4 has four faults, told at once.
 UNFIT: dict[str, tuple[tuple[Callable[[Json], None], ...], tuple[str, ...]]] = {
     "gpu1": ((other_kernel,), ("kernel 6.14.0-36-generic runs", "series 6.8")),
-    "gpu2": ((newer_kernel,), ("6.8.0-999-generic is the newest installed", "reboot into it")),
+    "gpu2": ((newer_kernel,), ("6.8.0-999-generic is the newest installed", "boots it first")),
     "gpu3": ((secure_boot,), ("Secure Boot is on", "mokutil --import")),
     "gpu4": (
         (volta, connectx4, no_headers, fabric_port_gone),
         (
-            "CUDA 13.1.1 has no code for",
+            f"CUDA {CURRENT['cuda']['toolkit']} has no code for",
             "reference-2019",
             "DOCA 3.2.3 has no driver for ConnectX-4",
             "headers are neither here nor in the package lists",
@@ -207,30 +208,91 @@ def test_what_is_unfit_is_refused_node_by_node_with_every_reason(tmp_path: Path)
             assert word in refusal, f"{node}: {refusal}"
 
 
-@pytest.mark.parametrize("ident", ["0x2909", "0x2901", "0x3182"])
-def test_boards_with_nvlink_5_are_refused_before_anything_is_changed(tmp_path: Path, ident: str) -> None:
-    """HGX B200 and B300: no NVSwitch of theirs is on the PCI bus, and without NVLSM no CUDA program starts."""
+def hgx(ident: str, managed: bool) -> Callable[[Json], None]:
+    """HGX B200 or B300 in place of H100: no NVSwitch on the bus, and the functions through which they are managed."""
 
-    def boards(modules: Json) -> None:
-        pci = modules["node_state"]["pci"]
-        switches = [device for device in pci if device["class"].startswith("0x0680")]
-        modules["node_state"]["pci"] = [
-            {**device, "device": ident} if device["device"] == "0x2330" else device
-            for device in pci
-            if device not in switches
-        ]
+    def change(modules: Json) -> None:
+        pci = [device for device in modules["node_state"]["pci"] if not device["class"].startswith("0x0680")]
+        for device in pci:
+            if device["device"] == "0x2330":
+                device["device"] = ident
+        like = next(device for device in pci if device["device"] == "0x1021")
+        four = ("0000:05:00.0", "0000:05:00.1", "0000:06:00.0", "0000:06:00.1")
+        pci += [{**like, "address": one, "class": "0x020700", "manages_switches": managed} for one in four]
+        modules["node_state"]["pci"] = pci
 
-    ran = preflight("xe9680", changed_copy(tmp_path / "b200", {"gpu1": (boards,)}), "--limit", "gpu1")
+    return change
+
+
+@pytest.mark.parametrize("ident", ["0x2901", "0x3182"])
+def test_boards_with_nvlink_5_are_served_with_the_set_as_it_is(tmp_path: Path, ident: str) -> None:
+    ran = preflight("xe9680", changed_copy(tmp_path / "hgx", {"gpu1": (hgx(ident, True),)}), "--limit", "gpu1")
+    assert ran.returncode == 0, said(ran)[-1500:]
+
+
+@pytest.mark.parametrize(
+    ("managed", "more", "words"),
+    [
+        (False, "{}", "B200 has NVLink 5, and none of the ConnectX-7 functions through which its NVSwitches are"),
+        (
+            True,
+            '{"nvidia_driver_provider": "canonical"}',
+            "need NVLSM beside Fabric Manager, which NVIDIA's repository",
+        ),
+        (True, '{"nvidia_driver_nvlsm_version": "2025.06.11"}', "NVLSM 2025.06.11 is older than 2025.10.12, which"),
+    ],
+)
+def test_boards_with_nvlink_5_that_would_not_come_up_are_refused_before_anything_is_changed(
+    tmp_path: Path, managed: bool, more: str, words: str
+) -> None:
+    folder = changed_copy(tmp_path / "hgx", {"gpu1": (hgx("0x2901", managed),)})
+    ran = preflight("xe9680", folder, "--limit", "gpu1", "-e", more)
     assert ran.returncode != 0
-    assert "gpu1 cannot be provisioned:" in said(ran)
-    assert "has NVLink 5, whose switches need NVLSM beside Fabric Manager" in said(ran)
+    assert words in said(ran)
+
+
+def grace(modules: Json) -> None:
+    """GB200: the processor of every one is ARM's."""
+    modules["node_preflight"]["architecture"] = "aarch64"
+    for device in modules["node_state"]["pci"]:
+        if device["device"] == "0x2330":
+            device["device"] = "0x2941"
+
+
+def instinct(modules: Json) -> None:
+    """MI300X in place of the H100, and no NVSwitch."""
+    pci = [device for device in modules["node_state"]["pci"] if not device["class"].startswith("0x0680")]
+    for device in pci:
+        if device["device"] == "0x2330":
+            device |= {"vendor": "0x1002", "device": "0x74a1", "class": "0x120000"}
+    modules["node_state"]["pci"] = pci
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (grace, "architecture is aarch64; supported: x86_64 (ARM servers (GH200, GB200 and GB300 with Grace among "
+                "them) need packages, engines, images and IMEX domains that this release does not have): leave the "
+                "node out of the inventory"),
+        (instinct, "it is a GPU server with no NVIDIA GPU on its PCI bus, and its accelerators (AMD 1002:74a1 (8)) are "
+                   "not NVIDIA's, which alone are served: take it out of the group gpu_servers"),
+    ],
+)  # fmt: skip
+def test_arm_and_amd_are_refused_at_minute_0_in_one_sentence(
+    tmp_path: Path, change: Callable[[Json], None], words: str
+) -> None:
+    ran = preflight("xe9680", changed_copy(tmp_path / "one", {"gpu1": (change,)}), "--limit", "gpu1")
+    assert ran.returncode != 0
+    (refusal,) = re.findall(r"\[ERROR\]: .*?gpu1 cannot be provisioned: (.*?) Origin: ", said(ran))
+    assert refusal == words
 
 
 def test_a_mix_of_driver_and_fabric_manager_is_refused() -> None:
     mix = '{"stack_overrides": {"fabric_manager": {"version": "580.105.08"}}}'
     ran = preflight("xe9680", RECORDED / "xe9680", "-e", mix, "--limit", "gpu1")
     assert ran.returncode != 0
-    assert "Fabric Manager must be of the driver's version 580.173.02" in said(ran)
+    driver = CURRENT["nvidia_driver"]["version"]
+    assert f"Fabric Manager must be of the driver's version {driver}" in said(ran)
 
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg makes the key")

@@ -16,6 +16,7 @@ from tests.support.report_fixture import RUN, make_run
 from tests.support.signing_case import NEEDS_SSH
 from tests.support.warm import COMMAND_PATH
 from toolkit.lab.host import VM_TOOLS
+from validation.plan.suites import DEFAULT
 
 ROOT = Path(__file__).parents[2]
 TOOLKIT = Path(sys.executable).with_name("toolkit")
@@ -30,7 +31,8 @@ STUBS = {
     "dpkg-query": 'for name; do :; done; echo "package $name" >>"$LOG"; echo "install ok installed"',
     "apt-get": "exit 1",
 }
-COMMAND = f'echo "$*" >>"$LOG"; case $1-$2 in lab-needs) exec {TOOLKIT} "$@" ;; validate-*) exit 2 ;; esac'
+REAL = f'lab-needs | fabrics-show) exec {TOOLKIT} "$@" ;;'
+COMMAND = f'echo "$*" >>"$LOG"; case $1-$2 in {REAL} validate-*) exit 2 ;; esac'
 
 
 def script(path: Path, text: str) -> None:
@@ -65,8 +67,9 @@ def test_the_fabrics_lab_is_brought_up_and_validated_over_it(tmp_path: Path, fab
     done, called = rehearse(tmp_path, fabric)
     assert done.returncode == 2, done.stderr
     commands = [line for line in called if line.split()[0] in ("lab", "deploy", "validate")]
-    wanted = [f"lab needs --fabric {fabric}", f"lab up --fabric {fabric}", "deploy", f"validate --fabric {fabric}"]
-    assert commands == wanted
+    suites = "".join(f" --suite {name}" for name in (*DEFAULT, "remoting")) if fabric == "roce40" else ""
+    wanted = [f"lab needs --fabric {fabric}", f"lab up --fabric {fabric}", "deploy"]
+    assert commands == [*wanted, f"validate --fabric {fabric}{suites}"]
     machines = {f"package {name}" for name in VM_TOOLS.values()}
     assert machines & set(called) == (machines if fabric == "roce40" else set())
     assert "virtual machines with Soft-RoCE" in done.stderr or fabric == "tcp10"
@@ -83,6 +86,12 @@ def test_a_fabric_that_no_lab_can_rehearse_ends_it_before_anything_is_made(tmp_p
 
 def test_without_a_name_it_rehearses_tcp10(tmp_path: Path) -> None:
     assert "lab up --fabric tcp10" in rehearse(tmp_path)[1]
+
+
+def test_the_lab_is_given_the_pytorch_that_is_named(tmp_path: Path) -> None:
+    assert "lab up --fabric roce40 --torch /opt/torch/bin/python" in rehearse(
+        tmp_path, "roce40", "--torch", "/opt/torch/bin/python"
+    )[1]  # fmt: skip
 
 
 @NEEDS_SSH

@@ -54,7 +54,7 @@ def test_the_relay_passes_bytes_on_as_late_and_as_slowly_as_it_says() -> None:
 
 
 def trained(client: Client) -> dict[str, Any]:
-    command = [sys.executable, "-m", "toolkit.lease.train", "--json", *ASKED]
+    command = [sys.executable, "-m", "toolkit.lease.programs.train", "--json", *ASKED]
     done = subprocess.run(command, env=client.environment(), capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
@@ -102,7 +102,7 @@ def test_delay_and_rate_of_a_link_are_found_in_the_costs_and_make_the_step(tmp_p
 )
 def test_costs_are_of_a_training_on_one_gpu(tmp_path: Path, more: list[str], words: str) -> None:
     client = local(tmp_path, describe(tmp_path))
-    command = [sys.executable, "-m", "toolkit.lease.train", "--json", *ASKED, *more]
+    command = [sys.executable, "-m", "toolkit.lease.programs.train", "--json", *ASKED, *more]
     done = subprocess.run(command, env=client.environment(), capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 2
     assert words in done.stderr

@@ -217,6 +217,7 @@ def test_each_kind_has_a_command_to_repeat(site_runs):
     found = {r.tool: r for r in reversed(repeats(documents))}  # the first of each
     assert set(found) == {
         "facts 0.1.0",
+        "probes 0.1.0",
         "ping 20221126",
         "iperf3 3.12",
         "sockperf 3.7",

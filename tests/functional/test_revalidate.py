@@ -40,6 +40,7 @@ def units(folder: Path, toolkit: Path, **changes: Any) -> dict[str, str]:
     )
     values = {**DEFAULTS, "monitoring_revalidate": WORDS, "monitoring_revalidate_toolkit": str(toolkit), **changes}
     values["__monitoring_site_metrics"] = "/var/lib/prometheus/node-exporter/elastic_ai_site.prom"
+    values["__monitoring_system"] = {"user": "prometheus"}
     found = {}
     for kind in ("service", "timer"):
         text = made.get_template(f"revalidate.{kind}.j2").render(values)

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.serial_case import part, server
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign
 from validation.model.base import NAMESPACES
+from validation.model.listed_parts import KINDS
 from validation.model.load import ConfigError
 from validation.report.customer import Customer
 from validation.report.documents import read_run
@@ -134,6 +136,9 @@ def test_it_stays_one_page_however_much_there_is_to_say(made: tuple[Path, Path, 
         said, headline="REHEARSAL: " + "failed: tr.tcpbw, " * 400, name="W" * MOST, company="M M " * (MOST // 4),
         site="s" * 200, profile="p " * 300, rules="OTHER " * 500,
     )  # fmt: skip
+    assert _Pdf(certificate(documents, [long] * many).pdf[1]).pages == 1
+    parts = [part(kind, f"{kind}{n}", str(n)) for kind in KINDS for n in range(1000)]
+    vars(documents)["parts"] = tuple(server(f"n{n}", *parts, tag="T" * 80) for n in range(300))
     assert _Pdf(certificate(documents, [long] * many).pdf[1]).pages == 1
 
 

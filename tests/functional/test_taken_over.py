@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.functional.test_check_mode_per_os import keys
 from tests.support import one_reboot
+from tests.support.node_modules import ROOT
 from tests.support.one_reboot import Json, System, calls
 
 pytestmark = pytest.mark.systems
@@ -48,9 +51,22 @@ def test_a_node_of_another_slurm_is_refused_and_nothing_is_changed(tmp_path: Pat
 
 def test_said_to_be_ours_it_passes_preflight(tmp_path: Path) -> None:
     ours = ["slurm", "munge", "jobs"]
-    said, _ = run(tmp_path, {"foreign": SLURM, "jobs": ["17"]}, "--tags", "preflight", preflight_take_over=ours)
+    said, called = run(tmp_path, {"foreign": SLURM, "jobs": ["17"]}, "--tags", "preflight", preflight_take_over=ours)
     assert "failed=0" in said
+    assert {call["module"] for call in called} <= READING, "preflight alone changes nothing"
     assert "Slurm taken over (preflight_take_over): /etc/slurm/slurm.conf of cluster prod" in said
+
+
+def test_what_is_taken_over_is_recorded_before_anything_is_replaced(tmp_path: Path) -> None:
+    ours = ["slurm", "munge", "jobs"]
+    _, called = run(tmp_path, {"foreign": SLURM, "jobs": ["17"]}, "--tags", "dcgm", preflight_take_over=ours)
+    changing = [call for call in called if call["module"] not in READING]
+    (record,) = changing[0]["args"]["files"]
+    assert record["path"] == "/etc/elastic-ai/taken_over.json"
+    content = record["content"]
+    written = json.loads(content) if isinstance(content, str) else content
+    assert sorted(written) == ["jobs", "munge", "slurm"]
+    assert "of cluster prod under ctl01" in written["slurm"]["found"]
 
 
 def test_a_node_without_scheduler_keeps_its_slurm(tmp_path: Path) -> None:
@@ -58,7 +74,9 @@ def test_a_node_without_scheduler_keeps_its_slurm(tmp_path: Path) -> None:
     assert "failed=0" in said
 
 
-VERSIONS = {"nvidia_driver": {"provider": "cuda", "driver": "580.173.02", "fabric_manager": "580.173.02"}}
+RELEASE = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]
+DRIVER = RELEASE["sets"]["ubuntu2404"]["nvidia_driver"]["version"]
+VERSIONS = {"nvidia_driver": {"provider": "cuda", "driver": DRIVER, "fabric_manager": DRIVER}}
 OURS: Json = {"jobs": ["4711"], "provisioned_release": "current", "provisioned_versions": VERSIONS}
 
 
@@ -66,8 +84,8 @@ OURS: Json = {"jobs": ["4711"], "provisioned_release": "current", "provisioned_v
     ("variables", "refused"),
     [
         ({}, ""),
-        ({"stack_overrides": {"nvidia_driver": {"version": "580.200.01"}}}, "NVIDIA driver 580.173.02 to 580.200.01"),
-        ({"nvidia_driver_version": "590.48.01"}, "NVIDIA driver 580.173.02 to 590.48.01"),
+        ({"stack_overrides": {"nvidia_driver": {"version": "580.200.01"}}}, f"NVIDIA driver {DRIVER} to 580.200.01"),
+        ({"nvidia_driver_version": "590.48.01"}, f"NVIDIA driver {DRIVER} to 590.48.01"),
         ({"nvidia_driver_state": "absent"}, "nvidia_driver is left out"),
     ],
 )

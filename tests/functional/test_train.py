@@ -17,8 +17,8 @@ import yaml
 from tests.support.engine_run import ROOT, built, describe, local
 from tests.support.train_reference import logarithm, power, trained
 from toolkit.engine import build, host_modules
-from toolkit.lease import train
-from toolkit.lease.train_net import Shape
+from toolkit.lease.programs import train
+from toolkit.lease.programs.train_net import Shape
 
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
 pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
@@ -29,7 +29,7 @@ PTX = train.CODE
 def started(folder: Path, *options: str, **more: Any) -> subprocess.CompletedProcess[str]:
     library = more.pop("LD_LIBRARY_PATH", None)
     client = local(folder, describe(folder, **more), **({"LD_LIBRARY_PATH": library} if library else {}))
-    command = [sys.executable, "-m", "toolkit.lease.train", *options]
+    command = [sys.executable, "-m", "toolkit.lease.programs.train", *options]
     return subprocess.run(command, env=client.environment(), capture_output=True, text=True, check=False, timeout=300)
 
 
@@ -132,7 +132,7 @@ def test_it_runs_where_it_is_installed(tmp_path: Path):
     text = (ROOT / "roles/remoting_client/files/train").read_text()
     home = tmp_path / "lib"
     shipped = yaml.safe_load((ROOT / "roles/remoting_client/vars/main.yml").read_text())["__remoting_client_modules"]
-    for name in (*shipped, *ROOT.glob("toolkit/lease/*.py")):
+    for name in (*shipped, *ROOT.glob("toolkit/lease/**/*.py")):
         path = ROOT / name
         target = home / path.relative_to(ROOT)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -16,8 +16,8 @@ import pytest
 
 from tests.functional.test_train import LACKS, SMALL, document, started
 from tests.support.engine_run import describe, local
-from toolkit.lease import train_keep
-from toolkit.lease.train_keep import NotKept, State, load, save
+from toolkit.lease.programs import train_keep
+from toolkit.lease.programs.train_keep import NotKept, State, load, save
 
 pytestmark = [pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"), pytest.mark.engines]
 OF = {"weights": 2, "seed": 1}
@@ -26,7 +26,7 @@ OF = {"weights": 2, "seed": 1}
 def begun(folder: Path, *options: str) -> subprocess.Popen[str]:
     """A training that has done its first steps."""
     client = local(folder, describe(folder))
-    command = [sys.executable, "-m", "toolkit.lease.train", *SMALL, "--json", *options]
+    command = [sys.executable, "-m", "toolkit.lease.programs.train", *SMALL, "--json", *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     program = subprocess.Popen(command, env=client.environment(), **pipes)
     assert program.stderr is not None

@@ -168,18 +168,18 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
     assert "NOT a verdict" in done.stdout
     assert not re.search(r"\b(ACCEPTED|REHEARSAL|PASS|passed)\b", done.stdout)
     planned = toolkit(site, *TCP10, "--dry-run", "--json", REFUSE="gpu1,gpu2")
-    assert len(json.loads(planned.stdout)["plans"][0]["measurements"]) == 14
+    assert len(json.loads(planned.stdout)["plans"][0]["measurements"]) == 16
     assert runs(site) == []
 
 
 def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
     done = toolkit(site, *TCP10, "--dry-run", "--summary", REFUSE="gpu1,gpu2")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"14 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
+    assert re.search(r"16 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
     assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pair of ports" in done.stdout
     assert "NOT a verdict" in done.stdout
     (told,) = json.loads(toolkit(site, *TCP10, "--dry-run", "--summary", "--json").stdout)["outlines"]
-    assert sum(step["measurements"] for step in told["steps"]) == 14
+    assert sum(step["measurements"] for step in told["steps"]) == 16
     assert told["predicted_s"] > 0
     several = toolkit(site, "validate", "--fabric", "tcp10,tcp25", *HERE_SITE, "--dry-run", "--summary", "--json")
     assert [one["fabric"] for one in json.loads(several.stdout)["outlines"]] == ["tcp10", "tcp25"]
@@ -197,10 +197,10 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert verdict["sign_off"] == stored.sign_off == "REHEARSAL"
     assert {c.id: c.verdict for c in stored.criteria}["tr.tcpbw"] == "not-measured"
     assert done.returncode == stored.exit_code != 0
-    assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (8, 8, []), done.stderr
+    assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (10, 10, []), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert len(lines) < 8, "no line for each, and none within 15 seconds"
-    pattern = r"\[8/8\] tcp-latency gpu\d/lo>gpu\d/lo .*  left 0s"
+    assert len(lines) < 10, "no line for each, and none within 15 seconds"
+    pattern = r"\[10/10\] tcp-latency gpu\d/lo>gpu\d/lo .*  left 0s"
     assert re.fullmatch(pattern, lines[-1])
     assert lines[-1].endswith("left 0s")
     info = load_json(run / "run.json", RunInfo)
@@ -282,12 +282,12 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
             time.sleep(0.05)
     else:
         assert (process.returncode, out) == (130, "")
-        assert "interrupted; 4 of 8 measurements are finished and kept" in err
+        assert "interrupted; 6 of 10 measurements are finished and kept" in err
         assert f"continue with: toolkit validate --resume runs/{run.name}" in err
     assert processes_of("iperf3", port) == []
     assert not (run / "verdict.json").exists()
     before = (run / "results.jsonl").read_bytes()
-    assert before.count(b"\n") == 4
+    assert before.count(b"\n") == 6
 
     if number != signal.SIGKILL:
         return  # resuming is the same for all
@@ -301,14 +301,14 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     info = load_json(run / "run.json", RunInfo).model_copy(update={"documents": tied(run)})
     (run / "run.json").write_text(info.model_dump_json())
     done = toolkit(site, "validate", *PLAIN, "--resume", str(run), **quick)
-    assert "8 measurements in" in done.stderr
-    assert "4 of them finished earlier" in done.stderr
+    assert "10 measurements in" in done.stderr
+    assert "6 of them finished earlier" in done.stderr
     after, torn = read_results(run / "results.jsonl", run.name)
     assert torn is None
     assert (run / "results.jsonl").read_bytes().startswith(before), (
         "finished measurements are neither lost nor repeated"
     )
-    assert len(after) == len({r.measurement for r in after}) == 8
+    assert len(after) == len({r.measurement for r in after}) == 10
     assert load_json(run / "verdict.json", VerdictDoc).missing == ()
     assert done.returncode == load_json(run / "verdict.json", VerdictDoc).exit_code
 

@@ -53,7 +53,7 @@ def judged(desk: Path, run: str, *more: str, **environment: str) -> list[str]:
 
 
 FAILED = r"""
-FAILED \(rehearsal\)   1 failed, \d+ passed, \d+ not measured of \d+      4m09s
+FAILED \(rehearsal\)   1 failed, \d+ passed, \d+ not measured of \d+      4m29s
   FAIL tr\.tcpbw  TCP bandwidth   0\.09\d Gbit/s, needs 0\.941   6 of 12 pairs
        at fault: port gpu2/fab0 \(88 %\), all 6 of its pairs
        do: check the port's negotiated rate, cable and transceiver, its switch port's error
@@ -76,7 +76,7 @@ def test_a_failure_is_told_in_ten_lines(desk: Path) -> None:
     [
         (DEAD, 3, r"INCOMPLETE \(rehearsal\)   0 passed, \d+ not measured of \d+", [
             r"       at fault: node gpu2",
-            r"  MISSING \d+ of \d+ planned measurements without a usable result: facts\.gpu2,",
+            r"  MISSING \d+ of \d+ planned measurements without a usable result: facts\.gpu2, cabling\.gpu2,",
             rf"next    toolkit validate --resume runs/{DEAD}",
         ]),
         (FINE, 0, r"PASSED \(rehearsal\)   \d+ passed, \d+ not measured of \d+", [

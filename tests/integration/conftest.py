@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.browser import browser  # noqa: F401 - a fixture
+from tests.support.hub_lab import PASSWORDS
 from tests.support.lease_lab import left, on_each, until
+from tests.support.recap import recap
 from tests.support.snapshot import snapshots
 from tests.support.traces import traces
 from toolkit.lab import lab as labs
@@ -37,9 +40,10 @@ _MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which
 NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
 
 # Run last, in this order: what measures, with nothing beside it any more, and what takes away what the others need.
-# The engines for PyTorch and TensorFlow change the site, and are taken away with it.
+# The engines for PyTorch and TensorFlow, the page and the hub change the site, and are taken away with it.
 LAST = (
-    "test_drill_lab.py", "test_rehearsal.py", "test_lease_torch.py", "test_lease_tensorflow.py", "test_teardown.py",
+    "test_drill_lab.py", "test_rehearsal.py", "test_lease_torch.py", "test_lease_tensorflow.py", "test_page_lab.py",
+    "test_jupyterhub.py", "test_page_and_hub.py", "test_teardown.py",
 )  # fmt: skip
 BESIDE_LIMIT_S = 1800
 
@@ -235,6 +239,33 @@ def pool(provisioned: Provisioned) -> Iterator[Lab]:
 
 @pytest.fixture
 def nothing_left(pool: Lab) -> Iterator[None]:
-    """After the test nothing of any lease is left."""
+    """After the test nothing of any lease is left, and no job of Slurm's that is ending."""
     yield
-    until(lambda: left(pool), {}, 60)
+    until(lambda: (left(pool), pool.ssh("head", "squeue", "--noheader").strip()), ({}, ""), 60)
+
+
+@pytest.fixture(scope="session")
+def page_and_hub(provisioned: Provisioned) -> Lab:
+    """The lab with the page and JupyterHub, by one deployment, whose second run changed nothing. The teardown of the
+    whole site takes them away."""
+    lab, wanted = provisioned.lab, ["-e", "pool_page=true", "-e", "jupyterhub=true"]
+    torch = yaml.safe_load((lab.inventory / "hosts.yml").read_text())["all"]["vars"].get("remoting_server_torch_python")
+    if torch is not None:  # a lab that has PyTorch offers it
+        offered = [{"name": "JupyterLab", "python": ""}, {"name": "PyTorch", "python": torch}]
+        wanted += ["-e", json.dumps({"jupyterhub_environments": offered})]
+    done = toolkit("deploy", "-i", lab.inventory, "--", *wanted, timeout_s=1800)
+    assert done.returncode == 0, f"toolkit deploy:\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
+    again = lab.playbook(*wanted)
+    assert {node: counts["changed"] for node, counts in recap(again.stdout).items()} == dict.fromkeys(NODES, 0), (
+        again.stdout[-6000:]
+    )
+    return lab
+
+
+@pytest.fixture(scope="module")
+def web(page_and_hub: Lab, pool: Lab) -> Iterator[Lab]:
+    """The same, with passwords of its two users; afterwards they have none, as before."""
+    pool.ssh("head", "cp -p /etc/shadow /root/shadow")
+    pool.ssh("head", "chpasswd <<< $'" + "\\n".join(f"{user}:{word}" for user, word in PASSWORDS.items()) + "'")
+    yield page_and_hub
+    pool.ssh("head", "mv /root/shadow /etc/shadow")

@@ -41,7 +41,7 @@ def test_ten_faults_are_found_localised_and_named_and_nobody_else_is_blamed(
     assert sorted(one["kind"] for one in drilled) == sorted(SHORT)
     wrong = [one for one in drilled
              if not (one["found"] and one["localised"] and one["cause"]) or one["blamed"]]  # fmt: skip
-    assert not wrong, wrong
+    assert not wrong, "\n".join(f"{one['kind']} on {one['node']}: {one['said']}; {one['blamed']}" for one in wrong)
     assert done.returncode == 0, done.stderr
     assert not read_faults(labs.load(lab.name))
     for turn, verdict in verdicts.items():

@@ -19,7 +19,7 @@ from toolkit.lab import lab as labs
 from toolkit.lab.devices import GPU_CONTEXT_BYTES
 from toolkit.lab.network import BUCKET_S
 from toolkit.lab.spec import LabSpec
-from toolkit.lease import copybench
+from toolkit.lease.programs import copybench
 
 pytestmark = [
     pytest.mark.rest,

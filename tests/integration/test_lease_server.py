@@ -58,7 +58,7 @@ def test_an_interrupted_program_leaves_nothing_on_the_server(pool: Lab, number: 
         shell(pool, "client1", f"pkill -{number} -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
         ended, out = running.result(60)
     assert ended == code, out
-    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 30)
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "")
     until(lambda: steps(pool), "", 30)
 
 
@@ -70,15 +70,13 @@ def test_what_is_not_for_a_program_on_the_server_is_one_sentence(pool: Lab) -> N
         ("--where client -- true", "by which it would find no GPU"),
         ("--where server -n 9 -- true", "the pool has 8 GPUs"),
         ("--where server --image no-such:1 -- true", "has no image no-such:1"),
-        ("--where server -n 8 -- no-such-program", "gpu1 has no program no-such-program; gpu2 has no program"),
+        ("--where server -n 8 -- no-such-program", "cannot run on gpu1, gpu2: the server has no program no-such"),
         ("--where server -t -- true", "no terminal here"),
     ):
         code, out = run_as(pool, "alice", f"toolkit run {words}")
         assert (code, said in out) == (2, True), out
     code, out = run_as(pool, "alice", f"{HERE} -n 2 --mpi pmix7 -- true")
     assert (code, "Invalid MPI type 'pmix7'" in out) == (75, True), out
-    code, out = run_as(pool, "alice", f"sh -c 'cd /tmp && {HERE} -- true'")
-    assert (code, "has another folder /tmp than this machine" in out) == (2, True), out
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -110,7 +108,7 @@ def test_a_program_on_two_servers_is_one_program(pool: Lab) -> None:
     fails = "if [ $NODE_RANK = 1 ]; then exit 7; fi; sleep 3143 & sleep 3144"
     code, out = run_as(pool, "alice", f"{HERE} -n 2 --apart -- sh -c {shlex.quote(fails)}")
     assert (code, "process 1 on gpu2 ended with exit code 7; the others are ended" in out) == (7, True), out
-    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 10)
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "")
     ranks = "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK here"
     code, out = run_as(pool, "alice", f"{HERE} -n 4 -l gpu1 --start gpu --label -- sh -c {shlex.quote(ranks)}")
     assert (code, [f"{n}: rank {n} of 4, {n} here" in out for n in range(4)]) == (0, [True] * 4), out
@@ -156,7 +154,7 @@ def test_a_folder_goes_there_and_comes_back_and_a_kill_loses_nothing(pool: Lab) 
         shell(pool, "client1", "pkill -KILL -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
         code, out = running.result(60)
     (copy,) = {word for word in out.split() if word.startswith("/var/tmp/elastic-ai-")}
-    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 30)
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "")
     fetch = f"cd /home/alice/s && {HERE} -l gpu1 --folder {copy} -- tar -c . | tar -x && cat late"
     assert "late" in run_as(pool, "alice", f"sh -c {shlex.quote(fetch)}")[1].splitlines()
     assert shell(pool, "client1", "touch /home/alice/s/mine; chmod 600 /home/alice/s/mine; ls /home/alice/s").split()
@@ -211,11 +209,12 @@ def test_a_program_in_a_container_has_the_folder_the_gpus_and_its_users_rights(p
 
 #: Each process's rank, world size and the sum over all of their ranks, by torch's own launcher's variables.
 MEETS = """
-import os, torch, torch.distributed as d
+import os, sys, torch, torch.distributed as d
 d.init_process_group("gloo")
 found = torch.tensor([d.get_rank()])
 d.all_reduce(found)
-print("met", d.get_rank(), d.get_world_size(), int(found), flush=True)
+sys.stdout.write(f"met {d.get_rank()} {d.get_world_size()} {int(found)}\\n")  # unbuffered by torch's launcher
+sys.stdout.flush()
 d.barrier()
 os._exit(0)
 """

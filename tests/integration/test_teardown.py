@@ -1,4 +1,5 @@
-"""After playbooks/teardown.yml the nodes of a lab are what they were before site.yml."""
+"""After playbooks/teardown.yml the nodes of a lab are what they were before site.yml; with `--all`, before the page and
+the hub of notebooks too."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ from tests.support.snapshot import differences, snapshot, snapshots
 
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
 LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")
+WEB = {"elastic-ai-page.service", "elastic-ai-jupyterhub.service", "elastic-ai-login.socket"}
 
 
 @pytest.mark.rest
+@pytest.mark.usefixtures("page_and_hub")
 def test_teardown_predicts_in_check_mode_and_touches_nothing(provisioned: Provisioned) -> None:
     node = next(iter(provisioned.before))
     before = snapshot(provisioned.lab, node)
+    assert set(before["units"]) >= WEB, "the page and the hub are to go as well"
     done = provisioned.lab.playbook("--check", name="playbooks/teardown.yml")
     assert done.returncode == 0, done.stdout[-6000:]
     assert recap(done.stdout)[node]["changed"] > 0

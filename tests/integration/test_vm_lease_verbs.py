@@ -5,33 +5,44 @@ Programs run on gpu2 with a lease of gpu1's GPUs. Machines and GPUs are emulated
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import NEEDS_VMS, Lab, toolkit
+from conftest import NEEDS_VMS, Lab, call, toolkit
 
+from tests.support import torch_env
 from tests.support.lease_lab import json_in, left, run_as, shell, until
+from tests.support.torch_env import TorchEnvError
+from tests.support.torch_verbs import PROGRAM, UP
 
 NAME = "itleaseverbs"
 SERVER, CLIENT = "gpu1", "gpu2"
 RUN = f"toolkit run -l {SERVER} --where client"
 COPIED, LARGEST_PACKET = 4 << 20, 4096  # bytes
 STEPS = 6
+STILL_S = 8  # an adapter would be asked again for 4 s, and nobody's answer is waited for longer than 25 s
 LOST = 46  # CUDA_ERROR_DEVICE_UNAVAILABLE
 pytestmark = [pytest.mark.rest, NEEDS_VMS]
 
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Machines with a pool whose engine speaks verbs, down again afterwards."""
+    """Machines with a pool whose leases go by verbs, and with PyTorch where it is here; down again afterwards."""
     inventory = tmp_path_factory.mktemp("inventory") / NAME
-    up = toolkit("lab", "up", "--nodes", "vm", "--name", NAME, "--inventory", inventory)
+    try:
+        torch = ("--torch", torch_env.python())
+    except TorchEnvError:
+        torch = ()
+    up = toolkit("lab", "up", "--nodes", "vm", "--name", NAME, "--inventory", inventory, *torch, timeout_s=1800)
     assert up.returncode == 0, up.stderr
     try:
-        options = ("--tags", "base,fabric,gpu,remoting,pool,acceptance", "-e", "remoting_server_transport=verbs")
+        options = ("--tags", "base,fabric,gpu,remoting,pool,acceptance")
         done = toolkit("deploy", "-i", inventory, "--", *options, timeout_s=3600)
         assert done.returncode == 0, done.stderr[-6000:]
         yield Lab(NAME, inventory)
@@ -77,6 +88,50 @@ def test_training_on_two_thirds_has_the_losses_of_the_devices_themselves(lab: La
     assert len(remote["losses"]) == STEPS
     assert (remote["losses"], remote["weights_sha256"]) == (native["losses"], native["weights_sha256"])
     assert sent > STEPS
+
+
+def test_a_server_that_does_not_answer_for_seconds_ends_no_training(lab: Lab) -> None:
+    """A machine whose processors are others' meanwhile: its Soft-RoCE acknowledges nothing, and goes on afterwards."""
+    train = "elastic-ai-train --gpus 1 --steps 1000 --batch 8 --inputs 64 --hidden 32 --json"
+    start = f"cd /; runuser -u alice -- {RUN} -n 1 -- {train}"
+    shell(lab, CLIENT, f"({start}; echo exit $?) > /tmp/late.log 2>&1 < /dev/null & sleep 1")
+    before = packets(lab)
+    until(lambda: packets(lab) > before + 200, True, 120)
+    (machine,) = call(["pgrep", "-f", f"^qemu-system.* -name eai-{lab.name}-{SERVER} "]).stdout.split()
+    os.kill(int(machine), signal.SIGSTOP)
+    try:
+        time.sleep(STILL_S)
+    finally:
+        os.kill(int(machine), signal.SIGCONT)
+    until(lambda: "exit " in shell(lab, CLIENT, "cat /tmp/late.log"), True, 300)
+    said = shell(lab, CLIENT, "cat /tmp/late.log")
+    print(said)
+    assert "exit 0" in said
+    native = json_in(shell(lab, SERVER, f"CUDA_VISIBLE_DEVICES=0 {train} 2>/dev/null"))
+    remote = json_in(next(line for line in said.splitlines() if line.startswith("{")))
+    assert (remote["losses"], remote["weights_sha256"]) == (native["losses"], native["weights_sha256"])
+
+
+def test_pytorch_trains_by_a_lease_over_the_rdma_port_with_the_bits_of_its_own_machine(lab: Lab) -> None:
+    if not lab.ssh(CLIENT, "command -v python || true"):
+        pytest.skip("no Python with PyTorch was given to this lab")
+    program = base64.b64encode(PROGRAM.encode()).decode()
+    shell(lab, CLIENT, f"echo {program} | base64 -d > /home/alice/verbs.py")
+    code, native = run_as(lab, "alice", "env OMP_NUM_THREADS=1 python /home/alice/verbs.py", CLIENT)
+    assert code == 0, native
+    before, began = packets(lab), time.monotonic()
+    code, remote = run_as(lab, "alice", f"{RUN} -n 1 -- python /home/alice/verbs.py", CLIENT)
+    sent = packets(lab) - before
+    print(f"{time.monotonic() - began:.0f} s, {sent} packets\n{remote}")
+    assert code == 0, remote
+    assert "device cuda" in remote
+    same, tcp = json.loads(next(line for line in remote.splitlines() if line.startswith("[")))
+    assert same
+    losses = [line for line in remote.splitlines() if line.startswith("loss ")]
+    assert losses == [line for line in native.splitlines() if line.startswith("loss ")]
+    assert len(losses) == 6
+    assert sent >= 2 * UP / LARGEST_PACKET, "each byte was in a packet of the port"
+    assert tcp < 2_000
 
 
 def test_a_client_without_an_rdma_port_is_told_and_gets_no_tcp(lab: Lab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import BIN, NEEDS_VMS, ROOT, call, toolkit
@@ -18,6 +19,7 @@ pytestmark = [
 ]
 #: Emulated, the whole of site.yml takes most of it (benchmarks/README.md); other work may share the cores.
 TIMEOUT_S = 3 * 3600
+JOB = "remoting-train.gpu2.gpu1"
 
 
 @pytest.fixture
@@ -33,6 +35,16 @@ def clone(tmp_path: Path) -> Iterator[Path]:
     assert not any(traces(DEFAULT_NAME).values())
 
 
+def trained_over_verbs(run: Path, verdict: dict[str, Any]) -> None:
+    """A network trained on gpu1's device from gpu2 with the same bits; gpu2's RDMA port sent and received for it."""
+    judged = {c["id"]: c["verdict"] for c in verdict["criteria"]}
+    assert (judged["rm.matrix"], judged["rm.same"]) == ("pass", "pass")
+    results = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    (facts,) = [one["facts"] for one in results if one["measurement"] == JOB and one["status"] == "ok"]
+    print(json.dumps(facts["packets"]))
+    assert all(facts["packets"][way] > 1000 for way in ("sent", "received"))
+
+
 def test_roce40_is_rehearsed_from_a_fresh_clone_to_a_verified_bundle(clone: Path) -> None:
     """What `bin/rehearse roce40` ends with: a verdict over real verbs and its annex, signed, packed and verified."""
     done = call([clone / "bin/rehearse", "roce40"], timeout_s=TIMEOUT_S)
@@ -46,6 +58,7 @@ def test_roce40_is_rehearsed_from_a_fresh_clone_to_a_verified_bundle(clone: Path
     assert verdict["sign_off"] == "REHEARSAL"
     functional = next(c for c in verdict["criteria"] if c["id"] == "tr.rdmafn")
     assert functional["verdict"] == "pass"
+    trained_over_verbs(run, verdict)
     annex = json.loads((run / "report.json").read_text())["conformance"]
     assert annex["rehearsal"]
     assert annex["counts"]["confirmed"] == annex["counts"]["missed"] == 0, "a rehearsal confirms and misses nothing"

@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from conftest import NEEDS_VMS, ROOT, Lab, machines, toolkit
 
-from tests.support import torch_engine, torch_env
+from tests.support import torch_env
 from tests.support.engine_run import MIB, PRELUDE, TOKEN, UUIDS
 from tests.support.engine_verbs import TCP_BYTES
-from tests.support.torch_verbs import PROGRAM, UP, packed
+from tests.support.torch_verbs import PROGRAM, UP
 from toolkit.engine import build, host_modules
 from toolkit.lab import lab as labs
-from toolkit.lease import unit
+from toolkit.lease.machine import unit
 
 NAME = "itverbs"
 HEADER = "" if "verbs" in build.transports() else "libibverbs-dev"
@@ -66,7 +67,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     build.compile_devices(folder / "devices")
     for path in (p for p in folder.rglob("*") if p.is_file()):
         yield str(path.relative_to(folder)), path.read_bytes()
-    code = ["toolkit/__init__.py", "toolkit/errors.py", "toolkit/exits.py", "toolkit/lease/kernels/train.ptx"]
+    code = ["toolkit/__init__.py", "toolkit/errors.py", "toolkit/exits.py", "toolkit/lease/programs/kernels/train.ptx"]
     code += ["validation/__init__.py", "validation/base/__init__.py", "validation/base/errors.py"]
     code += [str(p.relative_to(ROOT)) for p in (ROOT / "toolkit/lease").rglob("*.py")]
     for name in code:
@@ -117,8 +118,8 @@ class Pair:
         given += [f"DeviceAllow={path} rw" for path in self.does(SERVER, "ls /dev/infiniband/uverbs*").split()]
         given += [f"Environment=LD_LIBRARY_PATH={HOME}/devices ELASTIC_AI_EMULATED_GPUS={HOME}/gpus.json"]
         given += [f"Environment=ELASTIC_AI_EMULATED_STATE=/run/{UNIT}/state"]
+        given += [f"Environment=HOME=/run/{UNIT}"] if engine else []
         words = " ".join(f"--property='{value}'" for value in given)
-        given += [f"Environment=PYTHONPATH={HOME}/packages HOME=/run/{UNIT}"] if engine else []
         server = (
             f"{engine or HOME + '/bin/elastic-ai-refserver'} --bind {self.address(SERVER)} --port {PORT} --report-fd 1"
         )
@@ -181,7 +182,7 @@ def test_copies_go_by_the_rdma_port_and_nothing_of_them_by_tcp(pair: Pair) -> No
 
 
 def test_training_has_the_losses_of_the_devices_themselves(pair: Pair) -> None:
-    train = f"python3 -m toolkit.lease.train --steps {STEPS} --batch 16 --json"
+    train = f"python3 -m toolkit.lease.programs.train --steps {STEPS} --batch 16 --json"
     here = f"env LD_LIBRARY_PATH={HOME}/devices PYTHONPATH={HOME} ELASTIC_AI_EMULATED_GPUS={HOME}/gpus.json"
     native = json.loads(pair.does(SERVER, f"{here} ELASTIC_AI_EMULATED_STATE=/tmp/engine-verbs-state {train}"))
     counts = "cat /sys/class/infiniband/*/ports/1/hw_counters/sent_pkts"
@@ -255,35 +256,47 @@ def test_an_address_without_rdma_is_refused_at_both_ends(pair: Pair) -> None:
     assert (said, "offers tcp alone" in err) == (46, True)
 
 
+@dataclass(frozen=True)
+class TorchPair:
+    """The same machines with PyTorch; python: on both, the one that has it."""
+
+    pair: Pair
+    python: str
+
+
 @pytest.fixture(scope="module")
-def torch_pair(pair: Pair) -> Pair:
-    """The same machines with PyTorch and its engine, whose server offers both transports."""
-    packages = Path(torch_engine.torch_build.ask(str(torch_env.python())).folder).parent
-    both = packed((packages, "packages"), (torch_engine.built(), "torch"))
+def torch_pair(pair: Pair) -> TorchPair:
+    """PyTorch and its engine come to the machines while they run; its server offers both transports."""
+    where = ("--name", pair.lab.name, "--inventory", pair.lab.inventory)
+    up = toolkit("lab", "up", "--nodes", "vm", *where, "--torch", torch_env.python(), timeout_s=1800)
+    assert up.returncode == 0, up.stderr
+    named = yaml.safe_load((pair.lab.inventory / "hosts.yml").read_text())["all"]["vars"]
+    engine = Path(named["remoting_engine_torch_artifact"]).read_bytes()
     for node in (SERVER, CLIENT):
-        pair.does(node, f"tar -xf - -C {HOME}", both)
-    pair.serve("tcp,verbs", f"/usr/bin/python3 {HOME}/torch/bin/elastic-ai-torchserver --device cpu --threads 1")
-    return pair
+        pair.does(node, f"mkdir -p {HOME}/torch && tar -xzf - -C {HOME}/torch", engine)
+    both = TorchPair(pair, named["remoting_server_torch_python"])
+    pair.serve("tcp,verbs", f"{both.python} {HOME}/torch/bin/elastic-ai-torchserver --device cpu --threads 1")
+    return both
 
 
-def by_torch(pair: Pair, program: str, transport: str) -> tuple[int, str, str]:
+def by_torch(both: TorchPair, program: str, transport: str) -> tuple[int, str, str]:
     """How a PyTorch program on the client ends; without a transport it computes there."""
-    given = {"PYTHONPATH": f"{HOME}/packages", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    given = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if transport:
-        given |= {"PYTHONPATH": f"{HOME}/torch/python:{HOME}/packages", "ELASTIC_AI_TRANSPORT": transport}
-        given |= {"ELASTIC_AI_TORCH_SERVERS": f"{pair.address(SERVER)}:{PORT}"}
+        given |= {"PYTHONPATH": f"{HOME}/torch/python", "ELASTIC_AI_TRANSPORT": transport}
+        given |= {"ELASTIC_AI_TORCH_SERVERS": f"{both.pair.address(SERVER)}:{PORT}"}
         given |= {"ELASTIC_AI_TOKEN_FILE": f"{HOME}/token"}
     words = "env " + " ".join(f"{name}={value}" for name, value in given.items())
-    return pair.ssh(CLIENT, f"{words} python3 -", program.encode(), timeout_s=900)
+    return both.pair.ssh(CLIENT, f"{words} {both.python} -", program.encode(), timeout_s=900)
 
 
-def test_a_pytorch_program_goes_by_the_rdma_port_with_the_bits_of_its_own_machine(torch_pair: Pair) -> None:
+def test_a_pytorch_program_goes_by_the_rdma_port_with_the_bits_of_its_own_machine(torch_pair: TorchPair) -> None:
     counts = PORT_COUNTS + "print(*port_counts())"
     ends = {}
     for transport in ("", "verbs", "tcp"):
-        before = [int(n) for n in torch_pair.does(CLIENT, "python3 -", counts.encode()).split()]
+        before = [int(n) for n in torch_pair.pair.does(CLIENT, "python3 -", counts.encode()).split()]
         code, out, err = by_torch(torch_pair, PROGRAM, transport)
-        after = [int(n) for n in torch_pair.does(CLIENT, "python3 -", counts.encode()).split()]
+        after = [int(n) for n in torch_pair.pair.does(CLIENT, "python3 -", counts.encode()).split()]
         assert code == 0, err
         *lines, last = out.splitlines()
         packets = [y - x for x, y in zip(before, after, strict=True)]
@@ -300,8 +313,8 @@ def test_a_pytorch_program_goes_by_the_rdma_port_with_the_bits_of_its_own_machin
     assert ends["tcp"][0][1] > 4 * UP
 
 
-def test_pytorch_without_the_other_ends_packets_is_told_and_gets_no_tcp(torch_pair: Pair) -> None:
-    where = ("--name", torch_pair.lab.name, SERVER)
+def test_pytorch_without_the_other_ends_packets_is_told_and_gets_no_tcp(torch_pair: TorchPair) -> None:
+    where = ("--name", torch_pair.pair.lab.name, SERVER)
     touch = "import torch; print(torch.ones(3, device='cuda').sum().item())"
     assert toolkit("lab", "fault", "set", *where, "firewall-4791").returncode == 0
     try:

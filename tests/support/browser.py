@@ -31,7 +31,7 @@ COMPLAINTS = {"Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryA
 class Browser:
     """One headless browser with one tab."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *switches: str) -> None:
         down_read, down_write = os.pipe()
         up_read, up_write = os.pipe()
         # bash puts the pipe's ends where the browser looks for them (3 and 4); far numbers can't collide with these
@@ -40,7 +40,7 @@ class Browser:
             "bash", "-c", f'exec "$@" 3<&{theirs[0]} 4>&{theirs[1]}', "bash", str(CHROMIUM),
             "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
             "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", f"--user-data-dir={profile}",
-            "--remote-debugging-pipe", "about:blank",
+            "--remote-debugging-pipe", *switches, "about:blank",
         ]  # fmt: skip
         self.process = subprocess.Popen(
             command, pass_fds=theirs, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -69,15 +69,20 @@ class Browser:
         text, _, self.buffer = self.buffer.partition(b"\0")
         return json.loads(text)
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        self.next_id += 1
-        message = {"id": self.next_id, "method": method, "params": params}
+    def _send(self, number: int, method: str, params: dict[str, Any]) -> None:
+        message = {"id": number, "method": method, "params": params}
         if self.session is not None:
             message["sessionId"] = self.session
         os.write(self.write, json.dumps(message).encode() + b"\0")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        self.next_id += 1
+        self._send(self.next_id, method, params)
         deadline = time.monotonic() + TIMEOUT_S
         while (answer := self._message(deadline)).get("id") != self.next_id:
             self.events.append(answer)
+            if answer.get("method") == "Page.javascriptDialogOpening":  # whether to leave what is not saved: yes
+                self._send(0, "Page.handleJavaScriptDialog", {"accept": True})
         assert "error" not in answer, answer
         return answer["result"]
 

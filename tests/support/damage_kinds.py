@@ -28,7 +28,18 @@ from tests.support.remote_worlds_documents import MADE
 from tests.support.remoting_documents import copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
 from tests.support.report_fixture import RUN
-from tests.support.site import FACTS, REAL_FACTS, hardware, healthy, plan_of, provenance, result, with_value, write_run
+from tests.support.site import (
+    FACTS,
+    REAL_FACTS,
+    hardware,
+    healthy,
+    plan_of,
+    plugged,
+    provenance,
+    result,
+    with_value,
+    write_run,
+)
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.warm import COMMAND_PATH, command
 from validation.measures.compute.exact import reference
@@ -104,6 +115,10 @@ def _document(m: Measurement) -> Any:
     p: dict[str, Any] = dict(m.params)
     if m.kind == "ib-fabric":
         return ib_document()
+    if m.kind == "cabling":
+        ends = {port.interface: ("leaf1", "Eth1/1") for port in site().node(m.nodes[0]).ports}
+        found = plugged(ends)
+        return tool_doc("cabling", json.dumps(found), found)
     if m.kind == "as-built":
         return checked(m.nodes[0], site().node(m.nodes[0]).groups)
     if m.kind == "converged":

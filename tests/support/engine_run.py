@@ -27,7 +27,7 @@ UUIDS = [f"GPU-11111111-2222-3333-4444-55555555550{i}" for i in range(2)]
 PRELUDE = """
 import ctypes, json, os, sys, threading, time
 from ctypes import byref, c_size_t, c_uint64, c_void_p, c_int, c_float
-from toolkit.lease.copybench import Cuda, CudaError
+from toolkit.lease.programs.copybench import Cuda, CudaError
 cuda = Cuda()
 def start(ordinal=0):
     cuda.cuInit(0)

@@ -18,6 +18,14 @@ from tests.support.engine_run import Carrier
 from toolkit.engine import build
 
 SOURCE = Path(__file__).with_name("fake_verbs.c")
+#: What an end that cannot have verbs says, by what is faulty: variables of its environment, a pattern.
+REFUSALS = {
+    "no such address": ({"FAKE_VERBS_ADDRESSES": "10.1.2.3"}, "no RDMA port has the address 127.0.0.1 for RoCE v2"),
+    "no device": ({"FAKE_VERBS_DIR": ""}, r"no RDMA port has the address 127.0.0.1 .*\(0 RDMA devices\)"),
+    "port down": ({"FAKE_VERBS_FAULT": "down"}, "port 1 of fake_verbs0, which has the address 127.0.0.1, is down"),
+    "memory": ({"FAKE_VERBS_FAULT": "memory"}, r"4096 KiB of memory cannot be locked .*ulimit -l"),
+    "lost packets": ({"FAKE_VERBS_FAULT": "silent"}, "got no answer .*UDP port 4791"),
+}
 COUNTERS = struct.Struct("<3Q")
 LACKS = build.missing_tools() or ("" if "verbs" in build.transports() else "missing package: libibverbs-dev")
 #: What a client script does to learn the bytes of payload that its TCP connections have sent and got.

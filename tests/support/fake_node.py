@@ -159,7 +159,18 @@ def _head(node: FakeNode) -> None:
     node.said["ss -Hltn 'sport = :5000'"] = (0, "LISTEN 0 4096 10.0.0.10:5000 0.0.0.0:*\n")
     node.said["promtool check rules"] = (0, "SUCCESS")
     node.runs("elastic-ai-revalidate.timer")
+    _browsers(node)
     node.files["/opt/elastic-ai-toolkit/.venv/bin/toolkit"] = ("", "root", "755")
+
+
+def _browsers(node: FakeNode) -> None:
+    node.runs("elastic-ai-page.socket", "elastic-ai-page.service", "elastic-ai-login.socket")
+    node.runs("elastic-ai-jupyterhub-proxy", "elastic-ai-jupyterhub")
+    node.files["/etc/elastic-ai/page/page.json"] = ('{"certificate": "/page.pem"}', "root", "644")
+    node.files["/etc/elastic-ai/jupyterhub/settings.json"] = ("{}", "root", "644")
+    unit = "/etc/systemd/system/elastic-ai-jupyterhub-proxy.service"
+    node.files[unit] = ("[Service]\nLoadCredential=certificate:/hub.pem\nLoadCredential=key:/key.pem\n", "root", "644")
+    node.said["openssl x509"] = (0, "Certificate will not expire\n")
 
 
 def _server(node: FakeNode) -> None:

@@ -7,7 +7,9 @@
  * FAKE_VERBS_ADDRESSES  IPv4 addresses of its port, comma-separated; each is in its table twice, first for RoCE v1
  * FAKE_VERBS_FAULT      down: the port is; memory: none can be locked; silent: packets get lost; reach: writes go beyond
  *                       the peer's ring; word=N: of the 20th message on, its word is N
- * While the folder has a file `cut`, packets get lost and are sent again for ever, as soft-RoCE may do: nothing completes. */
+ * While the folder has a file `cut`, packets get lost and are sent again for ever, as soft-RoCE may do: nothing completes.
+ * While it has a file `late`, nobody answers them: they are sent again as often as the pair was asked to, seven times for
+ * ever, as soft-RoCE does, in a tenth of its time, and those that are sent arrive once the file has gone. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,6 +25,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #undef ibv_query_port
@@ -33,6 +36,9 @@
 #define ENTRIES 512
 #define MOST_MR 64
 #define HONEST 20 /* messages before a fault of words shows */
+#define UNIT_NS 4096 /* a timeout of n is so many times 2^n */
+#define FASTER 10
+#define ENDLESS 7
 
 struct wire { uint64_t pairs, packets, bytes; };
 struct head { uint32_t source, key, length, word, last, refused; uint64_t at; };
@@ -55,6 +61,7 @@ struct pair {
     uint32_t peer;
     uint64_t orders[ENTRIES];
     unsigned first, next, messages;
+    uint8_t timeout, retries;
     bool broken;
 };
 
@@ -72,9 +79,9 @@ static bool fault(const char *name) {
     return !strncmp(setting("FAKE_VERBS_FAULT"), name, strlen(name));
 }
 
-static bool cut(void) {
+static bool wire_is(const char *how) {
     char path[512];
-    snprintf(path, sizeof path, "%s/cut", setting("FAKE_VERBS_DIR"));
+    snprintf(path, sizeof path, "%s/%s", setting("FAKE_VERBS_DIR"), how);
     return !access(path, F_OK);
 }
 
@@ -139,6 +146,16 @@ static bool transmit(struct pair *p, const struct head *h, const void *data) {
     return sent >= 0;
 }
 
+/* Until somebody answers; false: it was sent as often as was asked for. */
+static bool answered(const struct pair *p) {
+    const struct timespec pause = {0, (long)((UNIT_NS << p->timeout) / FASTER)};
+    for (unsigned tries = 0; wire_is("late"); tries++) {
+        if (p->retries != ENDLESS && tries > p->retries) return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
 static int post_send(struct ibv_qp *qp, struct ibv_send_wr *order, struct ibv_send_wr **bad) {
     struct pair *p = (struct pair *)qp;
     const char *data = order->num_sge ? (const char *)(uintptr_t)order->sg_list->addr : NULL;
@@ -155,9 +172,15 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *order, struct ibv_se
     bool there = !p->broken;
     if (!there) fail_order(p, order->wr_id, IBV_WC_WR_FLUSH_ERR);
     pthread_mutex_unlock(&p->lock);
-    if (there && cut()) {
+    if (there && wire_is("cut")) {
         pthread_mutex_unlock(&p->sending);
         return 0;
+    }
+    if (there && !answered(p)) {
+        pthread_mutex_lock(&p->lock);
+        fail_order(p, order->wr_id, IBV_WC_RETRY_EXC_ERR);
+        pthread_mutex_unlock(&p->lock);
+        there = false;
     }
     for (bool more = there; more && there;) {
         uint32_t step = left < DATAGRAM ? left : DATAGRAM;
@@ -397,6 +420,7 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) {
         p->peer = a->dest_qp_num;
         pthread_mutex_unlock(&p->lock);
     }
+    if (a->qp_state == IBV_QPS_RTS) p->timeout = a->timeout, p->retries = a->retry_cnt;
     qp->state = a->qp_state;
     return 0;
 }

@@ -88,7 +88,8 @@ class Fuzz:
 
     def __init__(self, seed: int) -> None:
         """Alice's jobs first."""
-        from toolkit.lease import manage, slurm
+        from toolkit.lease.client import manage
+        from toolkit.lease.jobs import slurm
 
         self.slurm, self.manage, self.dice = slurm, manage, random.Random(seed)
         lease = (

@@ -9,18 +9,21 @@ import json
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 from tests.support.lease_texts import Job, jobs_of
-from toolkit.lease import Exit, openers, processes, slurm, sockets
-from toolkit.lease.host import Host
+from toolkit.lease import Exit
 from toolkit.lease.instance_record import Instance
-from toolkit.lease.nvml import Gpu
+from toolkit.lease.jobs import slurm
+from toolkit.lease.jobs.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
+from toolkit.lease.jobs.submission import Submission
+from toolkit.lease.machine import openers, processes, sockets
+from toolkit.lease.machine.host import Host
+from toolkit.lease.machine.nvml import Gpu
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
-from toolkit.lease.submission import Submission
 
 #: Under which uid the units of leases run.
 UNIT_UID = 64_000
@@ -49,6 +52,7 @@ class FakeSlurm:
     submitted: list[Submission] = field(default_factory=list)
     cancelled: list[int] = field(default_factory=list)
     first_job: int = 41
+    queue: list[slurm.Pending] = field(default_factory=list)
 
     def run(self, args: Sequence[str], stdin: str = "", timeout_s: float = 60) -> CompletedProcess[str]:
         self.commands.append(list(args))
@@ -105,6 +109,9 @@ class FakeSlurm:
         waits = next((state for state in self.next_states(lease) if state.state == "PENDING"), None)
         return slurm.Turn(self.queue_place, self.start, waits.reason) if waits else slurm.Turn(None)
 
+    def pending(self) -> list[slurm.Pending]:
+        return self.queue
+
     def read_on_node(self, job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
         self.read.append(node)
         text = self.files.pop(0) if len(self.files) > 1 else self.files[0]
@@ -154,6 +161,8 @@ class FakeSystemd:
     apart: list[list[str]] = field(default_factory=list)
     #: Processor time of engines by job (s); None where none can be read.
     cpu_s: dict[str, float | None] = field(default_factory=dict)
+    #: Shares of processors that were set after the start, the last of each job.
+    shares: dict[str, Fraction] = field(default_factory=dict)
 
     def start(self, instance: Instance, folder: Path) -> None:
         """A unit starts only after its ports are open to its clients, and with a token that root alone reads."""
@@ -162,6 +171,9 @@ class FakeSystemd:
         if self.fails:
             raise self.fails
         self.units[instance.job] = instance
+
+    def hold(self, instance: Instance, share: Fraction) -> None:
+        self.shares[instance.job] = share
 
     def stop(self, job: str) -> None:
         if not self.stuck:

@@ -66,7 +66,7 @@ def on_each(lab: Lab, nodes: Sequence[str], script: str) -> dict[str, str]:
         return dict(zip(nodes, workers.map(lambda node: shell(lab, node, script), nodes), strict=True))
 
 
-def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
+def until(what: Callable[[], Any], wanted: Any, limit_s: float = 60) -> None:
     """Wait for a value."""
     end = time.monotonic() + limit_s
     while True:

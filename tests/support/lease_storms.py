@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.support.lease_lab import SERVERS, Lab, left, put
 from toolkit.lease import SHARDS_PER_GPU as GPU
-from toolkit.lease.slurm_text import index_list
+from toolkit.lease.jobs.slurm_text import index_list
 from toolkit.lease.wire import WORDS, EndCode
 
 SUPPORT = Path(__file__).parent

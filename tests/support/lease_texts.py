@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_text import SlurmJob
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_text import SlurmJob
 
 COMMENT = (
     '{"elastic-ai-lease":1,"clients":["10.77.1.12","10.78.1.12"],"host":"client1","mode":"run","what":"1/2 GPU",'

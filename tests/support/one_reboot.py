@@ -93,8 +93,8 @@ def inventory(one: System, folder: Path, recording: Json, variables: Json) -> Pa
     return hosts
 
 
-def check(folder: Path, hosts: dict[str, Path], *options: str) -> None:
-    """`site.yml --check` of each."""
+def check(folder: Path, hosts: dict[str, Path], *options: str, playbook: str = "site.yml") -> None:
+    """`site.yml --check` of each, or of another playbook."""
     environment = {
         **os.environ,
         "ANSIBLE_CONNECTION_PLUGINS": str(REPO / "tests/plugins/connection"),
@@ -105,7 +105,7 @@ def check(folder: Path, hosts: dict[str, Path], *options: str) -> None:
     for start in range(0, len(names), 4):  # so many at once as have room
         runs = [f"{hosts[name]}:{hosts[name].parent / 'said'}" for name in names[start : start + 4]]
         subprocess.run(
-            [sys.executable, str(REPO / "tests/support/playbooks.py"), *runs, "--", "site.yml", "--check", *options],
+            [sys.executable, str(REPO / "tests/support/playbooks.py"), *runs, "--", playbook, "--check", *options],
             cwd=REPO, env=environment, check=True, timeout=1800,
         )  # fmt: skip
 

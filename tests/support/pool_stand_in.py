@@ -232,7 +232,7 @@ def toolkit(words: list[str]) -> int:
     options = dict(itertools.pairwise(before))
     if words[0] == "gpus":
         with leases() as found:
-            left = free(found)
+            left, running = free(found), [one for one in found.values() if one["state"] == "running"]
         shown = [
             {
                 "node": node(i),
@@ -242,9 +242,14 @@ def toolkit(words: list[str]) -> int:
                 "memory_mib": gpu["memory_bytes"] // MIB,
             }
             | {"reserved_mib": 0, "context_bytes": gpu.get("context_bytes", 0)}
+            | {"uses": [{"lease": one["lease"]} for one in running if i in one["gpus"]]}
             for i, gpu in enumerate(gpus())
         ]
         print(json.dumps({"gpus": shown}))
+        return 0
+    if words[:2] == ["lease", "list"]:
+        with leases() as found:
+            print(json.dumps({"leases": [{key: one[key] for key in ("lease", "state")} for one in found.values()]}))
         return 0
     if words[:2] == ["lease", "release"]:
         release(words[2])
@@ -286,8 +291,8 @@ def install(folder: Path, built: Path) -> dict[str, str]:
     programs = {
         "toolkit": f'{owner}\nexec {sys.executable} {HERE / "pool_stand_in.py"} "$@"',
         "srun": srun,
-        "elastic-ai-copybench": f'exec {sys.executable} -m toolkit.lease.copybench "$@"',
-        "elastic-ai-train": f'exec {sys.executable} -m toolkit.lease.train "$@"',
+        "elastic-ai-copybench": f'exec {sys.executable} -m toolkit.lease.programs.copybench "$@"',
+        "elastic-ai-train": f'exec {sys.executable} -m toolkit.lease.programs.train "$@"',
     }
     for name, line in programs.items():
         path = folder / "bin" / name

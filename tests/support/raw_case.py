@@ -44,8 +44,11 @@ NOTHING = json.dumps({DENIED: []}) + "\n"
 def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:
     """The report of a measurement that gave `values` (some kinds: facts). `like` has the rest."""
     stdout, found, told = "", dict(facts), ""
-    if m.kind in ("facts", "rdma-ports", "gpu-health", "gpu-container"):
+    if m.kind in ("facts", "cabling", "rdma-ports", "gpu-health", "gpu-container"):
         stdout = json.dumps(facts)
+        found = json.loads(stdout)
+    elif m.kind == "bmc":
+        stdout, found = json.dumps(facts), {"nodes": len(facts)}
     elif m.kind == "path-mtu":
         stdout, found = _ping(int(values[0])), {"path_mtu_bytes": int(values[0])}
     elif m.kind == "tcp-bandwidth":

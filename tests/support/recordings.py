@@ -72,7 +72,8 @@ def recordings() -> dict[str, Recording]:
         found[f"dcgm {path.stem}"] = tcp_doc("dcgm-diag", path.read_text(), failed, tool="DCGM"), {"level": 2}
     for path in sorted((DATA / "kinds").glob("*.json")):  # what a kind's probe printed, and its params
         recorded = json.loads(path.read_text())
-        found[path.stem] = recorded["document"], recorded["params"]
+        params = {key: tuple(value) if isinstance(value, list) else value for key, value in recorded["params"].items()}
+        found[path.stem] = recorded["document"], params  # as a plan is read
     return found
 
 

@@ -24,12 +24,13 @@ from tests.support.site import (
     hardware,
     lab,
     plan_of,
+    plugged,
     provenance,
     result,
     waiver,
     write_run,
 )
-from validation.model import REPORT, Bom, Measurement, Plan, Result, Sample, Topology
+from validation.model import REPORT, Bmc, Bom, Measurement, Plan, Result, Sample, Topology
 from validation.report.documents import read_run
 from validation.rules.waiver import Waiver
 
@@ -107,6 +108,8 @@ def _facts(node: str, virtual: bool) -> dict[str, Any]:
 
 
 TOOLS = {
+    "cabling": ("probes", "0.1.0"),
+    "bmc": ("Redfish", "1.17"),
     "facts": ("facts", "0.1.0"),
     "path-mtu": ("ping", "20221126"),
     "tcp-bandwidth": ("iperf3", "3.12"),
@@ -132,6 +135,8 @@ def results(
     day: int = 0,
     drift: Mapping[str, float] = {},
     made_up: bool = False,
+    parts: Mapping[str, Any] = {},
+    bmcs: Mapping[str, Any] = {},
 ) -> list[Result]:
     out = []
     for index, m in enumerate(planned.measurements):
@@ -144,8 +149,14 @@ def results(
             run=planned.run,
             status="unreachable" if failed else "ok",
             error=error if failed else None,
-            facts=_facts(m.nodes[0], virtual) | ({"constructed": True} if made_up else {})
+            facts=_facts(m.nodes[0], virtual)
+            | ({"constructed": True} if made_up else {})
+            | ({"parts": parts[m.nodes[0]]} if m.nodes[0] in parts else {})
             if m.kind == "facts" and not failed
+            else plugged({"fab0": ("leaf1", f"Eth1/{m.nodes[0]}")})
+            if m.kind == "cabling" and not failed
+            else {"type": "bmc", "nodes": [{**said, "node": name} for name, said in bmcs.items()]}
+            if m.kind == "bmc"
             else {},
             provenance=provenance(
                 m.nodes,
@@ -160,14 +171,16 @@ def results(
             ),
         )
         (made,) = addressed(topo, [made])
-        out.append(made if failed else measured(run_dir, m, made))
+        printed = {name: dict(said) for name, said in bmcs.items()} if m.kind == "bmc" else None
+        out.append(made if failed else measured(run_dir, m, made, printed))
     return out
 
 
 def _waivers(planned: Plan) -> tuple[Waiver, ...]:
     words = {"who": "A. Example", "why": "not part of this delivery", "expires": datetime.date(2027, 11, 20)}
     served = {id_ for m in planned.measurements for id_ in m.criteria}
-    left = [c.id for c in CRITERIA if c.no_probe or (c.id not in served and c.applies is None)]
+    here = [c for c in CRITERIA if c.applies is None or c.kind == "switches"]  # the fixture's fabric is Ethernet
+    left = [c.id for c in CRITERIA if c.no_probe or (c.id not in served and c in here)]
     return tuple(waiver(id_, **words, when=datetime.date(2026, 11, 20)) for id_ in left)
 
 
@@ -186,19 +199,25 @@ def make_run(
     day: int = 0,
     drift: Mapping[str, float] = {},
     made_up: bool = False,
+    parts: Mapping[str, Any] = {},
+    bmcs: Mapping[str, Any] = {},
     **planned_as: Any,
 ) -> Path:
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed
     after `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training
-    accepts real hardware. `made_up`: the facts of the nodes say that they were constructed. `lab_gbps` is what the
-    lab's links are shaped to; on another `day` each figure has another level, and by `drift` (begin of a
-    measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's name, as of `plan`.
+    accepts real hardware. `made_up`: the facts of the nodes say that they were constructed. `parts`: node -> its parts
+    as it shows them; `bmcs`: node -> what its BMC says. `lab_gbps` is what the lab's links are shaped to; on another
+    `day` each figure has another level, and by `drift` (begin of a measurement's name -> factor) it left its own.
+    `planned_as` suites, fabric and the run's name, as of `plan`.
     """
     topo = topology(virtual, names, site=site)
     if topo.lab_link is not None:
         topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
+    if bmcs:
+        declared = [n.model_copy(update={"bmc": Bmc(address="127.0.0.1", user="acceptance")}) for n in topo.nodes]
+        topo = topo.model_copy(update={"nodes": tuple(declared)})
     planned = plan(topo, **planned_as)
-    measured = results(run_dir, topo, planned, slow, dead, error, virtual, lab_gbps, day, drift, made_up)
+    measured = results(run_dir, topo, planned, slow, dead, error, virtual, lab_gbps, day, drift, made_up, parts, bmcs)
     waivers, profile = (_waivers(planned), "training") if waive else ((), "")
     return write_run(run_dir, topo, planned, measured, waivers, judged, cut_after, profile=profile)
 

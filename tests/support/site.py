@@ -184,6 +184,8 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.rdma_case import ports_of  # which stands on this module
 
         return ports_of(LAB, measurement, None)
+    if measurement.kind == "cabling":
+        return result(measurement, facts=plugged({"fab0": ("leaf1", f"Eth1/{measurement.nodes[0][-1]}")}))
     if measurement.kind == "collectives":
         from tests.support.collectives_documents import healthy_collectives
 
@@ -257,6 +259,18 @@ def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str,
         "loss_first": 2.3, "loss_last": 0.2, "parameters": 109698, "threads": 1, "python": "3.11.2", "torch": "1.13.1",
         "horovod": "0.28.1", "mpi": "4.1.4", "carriers": list(told),
     }  # fmt: skip
+
+
+def plugged(ends: Mapping[str, tuple[str, str] | list[tuple[str, str]]], **changes: Any) -> dict[str, Any]:
+    """Facts of cables: port -> switch and port, or several of them that were heard there."""
+    about = {"by": "lldpd", "chassis": "00:00:5e:00:53:01", "description": "", "age_s": 3}
+    heard = {name: [peers] if isinstance(peers, tuple) else peers for name, peers in ends.items()}
+    ports = [
+        {"interface": name, "of": name, "optic": None,
+         "heard": [{**about, "switch": switch, "port": port} for switch, port in peers]}
+        for name, peers in heard.items()
+    ]  # fmt: skip
+    return {"type": "cabling", "ports": ports, "listeners": {"lldpd": ""}, **changes}
 
 
 def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rxe_fab0") -> Result:

@@ -78,6 +78,16 @@ def start(
     ]  # fmt: skip
 
 
+def torchrun(program: Path, ranks: int, servers: Sequence[Server], limit_s: float = 120) -> Ran:
+    """How torch's launcher ended, which ends all ranks when one fails. A port is found by itself."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    process = subprocess.Popen(
+        [str(torch_env.python()), *launcher, str(program)], env=client_environment(list(servers)),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    return ended(process, limit_s)
+
+
 def run(program: Path | str, ranks: int, servers: Sequence[Server] | None, *arguments: str, **more: str) -> list[Ran]:
     """How each rank ended; all have to end well."""
     done = [ended(one) for one in start(program, ranks, servers, *arguments, **more)]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-from pathlib import Path
-
 from tests.support.engine_verbs import TCP_BYTES
 
 MIB = 1 << 20
@@ -39,29 +35,3 @@ for _ in range(6):
     print("loss", loss.item().hex())
 print(json.dumps([same, sum(tcp_bytes())]))
 """
-#: Of PyTorch's folder, what no program needs to run.
-LEFT_OUT = (
-    "__pycache__",
-    "torch/include",
-    "torch/test",
-    "torch/bin/protoc",
-    "torch/bin/test_",
-    "pip",
-    "pip-",
-    "setuptools",
-)
-
-
-def packed(*parts: tuple[Path, str]) -> bytes:
-    """Folders by what they are called there, as one tar."""
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as tar:
-        for folder, name in parts:
-            for path in sorted(folder.iterdir()):
-                tar.add(path, f"{name}/{path.name}", filter=_needed)
-    return whole.getvalue()
-
-
-def _needed(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    inside = entry.name.split("/", 1)[-1]
-    return None if inside.startswith(LEFT_OUT) or "__pycache__" in inside else entry

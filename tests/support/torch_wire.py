@@ -364,3 +364,14 @@ class Client:
         first = self.new(most)
         body = text(name) + text(overload) + values + numbers(slots) + text(payload) + struct.pack("<IH", first, most)
         return self.ask_for(ASK, body), first
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """All that still comes, until the other end has ended."""
+    got = b""
+    try:
+        while part := connection.recv(65536):
+            got += part
+    except ConnectionError:
+        pass
+    return got

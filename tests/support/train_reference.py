@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from array import array
 
-from toolkit.lease.train import KEEP, RATE
-from toolkit.lease.train_net import KINDS, Shape, batches, first_weights
+from toolkit.lease.programs.train import KEEP, RATE
+from toolkit.lease.programs.train_net import KINDS, Shape, batches, first_weights
 
 
 def f(value: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from typing import Any
 
 import torch
@@ -137,6 +138,9 @@ def main() -> None:
     handles()
     dist.barrier()
     dist.destroy_process_group()
+    if NATIVE:
+        sys.stdout.flush()
+        os._exit(0)  # at the end of Python a thread of native gloo's ends the process by SIGABRT now and then
 
 
 if __name__ == "__main__":

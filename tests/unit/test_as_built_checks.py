@@ -144,6 +144,14 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
      "drops nothing"),
     ("test_remoting.py::test_commands_of_leases_are_there", "client1", said("toolkit run", 127), "toolkit run"),
     ("test_remoting.py::test_the_pool_answers", "client1", said("toolkit gpus", 75), "toolkit gpus"),
+    ("test_browsers.py::test_the_page_runs_with_a_certificate_that_lasts", "head", stopped("elastic-ai-page.service"),
+     "elastic-ai-page.service does not run"),
+    ("test_browsers.py::test_the_page_runs_with_a_certificate_that_lasts", "head",
+     said("openssl", 1, "Certificate will expire\n"), "the certificate /page.pem has expired, expires within"),
+    ("test_browsers.py::test_the_hub_runs_with_a_certificate_that_lasts", "head", disabled("elastic-ai-jupyterhub"),
+     "elastic-ai-jupyterhub is not enabled"),
+    ("test_browsers.py::test_the_hub_runs_with_a_certificate_that_lasts", "head",
+     said("openssl", 1, "Certificate will expire\n"), "the certificate /hub.pem has expired, expires within"),
     ("test_pool.py::test_controller_and_accounting_run", "head", stopped("slurmdbd"), "slurmdbd does not run"),
     ("test_pool.py::test_every_gpu_server_serves", "head", said("sinfo", 0, "gpu1 down*\n"), "gpu1 is down"),
     ("test_pool.py::test_every_gpu_server_serves", "head", said("sinfo", 0, "gpu1 inval\n"), "gpu1 is inval"),
@@ -188,7 +196,8 @@ def test_a_healthy_node_passes_every_check_that_concerns_it(node: str) -> None:
         except Skipped as why:
             left.add((check, str(why).partition(":")[0]))
     builds = ("test_training.py::test_no_compiler_came_to_the_node", "not applicable")
-    assert left == ({builds} if node == "gpu1" else set())
+    hub = ("test_browsers.py::test_the_hub_runs_with_a_certificate_that_lasts", "not applicable")
+    assert left == {"head": set(), "client1": {hub}, "gpu1": {builds}}[node]
 
 
 def test_every_check_is_seen_to_fail() -> None:
@@ -207,6 +216,7 @@ def test_a_check_fails_on_one_spoilt_thing_and_says_which(check: str, node: str,
 LEFT_OUT = [
     ({"slurm_state": "absent"}, "test_pool.py::test_node_daemon_runs", "slurm_state is absent"),
     ({"slurm_pool": {"scheduler": "none"}}, "test_pool.py::test_node_daemon_runs", "slurm_pool"),
+    ({"slurm_pool": {"join": {"cluster": "prod"}}}, "test_pool.py::test_node_daemon_runs", "slurm_pool.join"),
     ({"roce_enabled": False}, "test_fabric.py::test_roce_policy_is_in_effect", "roce_enabled"),
     ({"ofed_soft_roce": False}, "test_fabric.py::test_soft_roce_runs_on_its_ports", "ofed_soft_roce"),
     ({"elastic_ai_virtual": "systemd-nspawn"}, "test_base.py::test_kernel_parameters_are_in_effect", "container"),
@@ -226,6 +236,16 @@ def test_what_the_inventory_leaves_out_does_not_concern_the_node(
 ) -> None:
     with pytest.raises(Skipped, match=f"not applicable: .*{words}"):
         run(check, healthy("gpu1"), inventory(**variables))
+
+
+def test_a_page_that_the_inventory_wants_and_nobody_has_deployed_is_a_fault() -> None:
+    check, node = "test_browsers.py::test_the_page_runs_with_a_certificate_that_lasts", healthy("head")
+    node.files.pop("/etc/elastic-ai/page/page.json")
+    with pytest.raises(Skipped, match="not applicable: pool_page is not set"):
+        run(check, node)
+    node.stops("elastic-ai-page.service")
+    with pytest.raises(AssertionError, match=r"elastic-ai-page\.service does not run"):
+        run(check, node, inventory(pool_page=True))
 
 
 def test_a_head_that_validates_nothing_by_itself_needs_no_timer() -> None:

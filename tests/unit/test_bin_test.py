@@ -109,8 +109,16 @@ def test_the_lab_begins_when_what_measures_and_the_small_site_have_ended() -> No
     assert all(len(running - {*others, "small"}) <= 2 for running, _ in found)
 
 
+def test_what_has_time_limits_and_measures_nothing_does_not_keep_the_lab_waiting() -> None:
+    """It has the ordinary priority, before the lab in a place that is free and then beside it."""
+    found = order(named("along torch", "first a", "first b", "lab lab"))
+    assert found == [(set(), "a"), ({"a"}, "b"), ({"b"}, "torch"), ({"torch"}, "lab")]
+    found = order(named("along torch", "lab lab"))
+    assert found == [(set(), "lab"), ({"lab"}, "torch")]
+
+
 def test_machines_begin_when_all_else_has_ended_and_any_choice_comes_to_its_end() -> None:
-    every = ("last m", "lab lab", "first a", "before small", "beside x", "first b")
+    every = ("last m", "lab lab", "first a", "before small", "beside x", "first b", "along torch")
     for skip in range(2 ** len(every)):
         chosen = named(*(words for bit, words in enumerate(every) if not skip >> bit & 1))
         found = order(chosen)
@@ -157,9 +165,10 @@ def test_the_lab_is_told_when_nothing_runs_beside_it_any_more(tmp_path: Path) ->
     go = tmp_path / "go"
     lab = f"test -e ${BESIDE} && touch {go}; while test -e ${BESIDE}; do sleep 0.05; done"
     beside = f'test -z "${{{BESIDE}:-}}" && while ! test -e {go}; do sleep 0.05; done'
-    chosen = [shell("lab", lab, When.LAB), *(shell(name, beside, When.BESIDE) for name in "xyz")]
+    others = [shell("torch", f"{beside}; sleep 0.5", When.ALONG), *(shell(name, beside, When.BESIDE) for name in "xyz")]
+    chosen = [shell("lab", lab, When.LAB), *others]
     found = Lanes(tmp_path, time.monotonic(), lambda line: None).run(chosen)
-    assert [one.exit_code for one in found] == [0, 0, 0, 0]
+    assert [one.exit_code for one in found] == [0, 0, 0, 0, 0]
     assert found[-1].check.name == "lab"
 
 

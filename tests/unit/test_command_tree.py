@@ -5,28 +5,23 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
+from tests.support.command_tree import PATHS, SCREEN, WIDE, toolkit, tree
 from toolkit import command_table, loudness
-from toolkit.cli import cli
 from toolkit.command_class import _WORDS, Command, Group, command
 from toolkit.commands.lease_shared import Duration
-from toolkit.errors import or_nearest
 from toolkit.exits import ANY, MEANINGS
+from toolkit.lease.client.keep_request import DEFAULT_S
 
-ROOT = Path(__file__).parents[2]
-SCREEN, WIDE = 50, 80
 FUTURE = {
-    "Site": ("switch",),
-    "Hand over": ("witness", "support"),
-    "Use GPUs": ("images", "jupyter", "ssh", "logs", "attach"),
-    "Day two": ("upgrade", "rollback", "mirror", "backup", "restore", "status"),
+    "Hand over": ("witness",),
+    "Use GPUs": ("jupyter",),
+    "Day two": ("mirror",),
 }
 """Commands that are to come; there has to be room for them."""
 NO_VERBS = {
@@ -51,30 +46,8 @@ NO_VERBS = {
     *("when", "where", "which", "who", "whoever", "why", "with", "without"),
 }
 """Words with which no sentence begins that says what an option does."""
-
-
-def _tree(command: click.Command, ctx: click.Context, path: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-    yield " ".join(path), command
-    if isinstance(command, click.Group):
-        for name in command.list_commands(ctx):
-            below = command.get_command(ctx, name)
-            assert below is not None, name
-            yield from _tree(below, click.Context(below, parent=ctx, info_name=name), (*path, name))
-
-
-@cache
-def tree() -> dict[str, click.Command]:
-    """Path -> command, the program itself by ""."""
-    return dict(_tree(cli, click.Context(cli, info_name="toolkit"), ()))
-
-
-PATHS = [path for path in tree() if path]
 LEAVES = [path for path in PATHS if not isinstance(tree()[path], click.Group)]
 FOLDED = [path for path in PATHS if getattr(tree()[path], "front", None) is not None]
-
-
-def toolkit(*words: str, columns: int = WIDE) -> Result:
-    return CliRunner().invoke(cli, words, prog_name="toolkit", env={"COLUMNS": str(columns)})
 
 
 def helped(path: str, word: str = "--help", columns: int = WIDE) -> str:
@@ -85,7 +58,7 @@ def helped(path: str, word: str = "--help", columns: int = WIDE) -> str:
 
 def test_all_commands_stand_in_groups_that_a_person_can_look_through() -> None:
     groups = command_table.COMMANDS
-    assert list(groups) == ["Site", "Measure and judge", "Hand over", "Use GPUs", "Look up", "Lab"]
+    assert list(groups) == ["Site", "Measure and judge", "Hand over", "Use GPUs", "Day two", "Look up", "Lab"]
     assert all(len(entries) <= 9 for entries in groups.values())
     shown = helped("")
     for title, entries in groups.items():
@@ -242,7 +215,7 @@ def test_options_of_a_program_that_is_run_are_its_own() -> None:
     for path in with_program:
         settings = tree()[path].context_settings
         assert not settings.get("ignore_unknown_options"), path
-        assert path in ("deploy", "teardown") or settings.get("allow_interspersed_args") is False, path
+        assert path in ("deploy", "teardown", "restore") or settings.get("allow_interspersed_args") is False, path
 
 
 @pytest.mark.parametrize("path", LEAVES)
@@ -270,64 +243,6 @@ def test_one_thing_has_one_word() -> None:
         writes = [p for p in tree()[path].params if isinstance(p, click.Option) and "--output" in p.opts]
         assert all("--out" in p.opts for p in writes), path
     assert not {"reference", "trace", "train"} & set(PATHS)
-
-
-def _typos(word: str) -> list[str]:
-    """A letter twice, and in longer words two letters in each other's place, or one that is missing."""
-    longer = [word[:2] + word[3] + word[2] + word[4:], word[:-2] + word[-1]] if len(word) > 5 else []
-    return [typo for typo in (word + word[-1], word.upper(), *longer) if typo != word]
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_misspelt_command_is_refused_with_the_nearest(path: str) -> None:
-    *above, name = path.split()
-    for word in _typos(name):
-        done = toolkit(*above, word)
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert f"did you mean {name}?" in done.stderr
-        assert f"see: {' '.join(('toolkit', *above))} --help" in done.stderr
-
-
-def test_the_typo_of_the_day() -> None:
-    assert (
-        toolkit("vaildate").stderr
-        == "error: there is no command 'vaildate'; did you mean validate? see: toolkit --help\n"
-    )
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_misspelt_option_is_refused_with_the_nearest_in_one_line(path: str) -> None:
-    for param in tree()[path].params:
-        name = max(param.opts, key=len)
-        if not isinstance(param, click.Option) or len(name) < 7:
-            continue
-        done = toolkit(*path.split(), f"{name[:-3]}{name[-2]}{name[-3]}{name[-1]}x")
-        assert (done.exit_code, done.stdout) == (2, "")
-        assert "No such option" in done.stderr
-        assert "did you mean --" in done.stderr
-        assert done.stderr.count("\n") == 1
-        assert f"see: toolkit {path} --help" in done.stderr
-
-
-def test_a_misspelt_value_is_refused_with_the_nearest() -> None:
-    for words, near in (
-        (("validate", "--fabric", "tcp10", "--launcher", "slrum"), "did you mean slurm?"),
-        (("run", "--where", "sever", "true"), "did you mean server?"),
-        (("lab", "fault", "set", "gpu2", "slow-lnk"), "did you mean slow-link?"),
-        (("lab", "drill", "--fault", "slow-lnk"), "did you mean slow-link?"),
-        (("lab", "up", "--os", "debain12"), "did you mean debian12?"),
-        (("compare", "a", "b", "--format", "htlm"), "did you mean html?"),
-        (("help", "vaildate"), "did you mean validate?"),
-        (("help", "first-huor"), "did you mean first-hour?"),
-    ):
-        done = toolkit(*words)
-        assert (done.exit_code, near in done.stderr) == (2, True), done.stderr
-
-
-def test_every_choice_offers_the_nearest() -> None:
-    for path in PATHS:
-        for param in tree()[path].params:
-            assert type(param.type) is not click.Choice, (path, param.name)
 
 
 def test_quiet_and_verbose_exclude_each_other_and_last_no_longer_than_their_command() -> None:
@@ -396,34 +311,6 @@ def test_help_explains_commands_and_the_first_hour() -> None:
     assert max(map(len, hour.splitlines())) <= 110
 
 
-@pytest.mark.parametrize(
-    ("words", "near"),
-    [
-        (("report", "--format", "htlm"), "htlm: no such format; did you mean html?"),
-        (("validate", "--fabric", "tcp10", "--suite", "trasport"), "did you mean transport?"),
-        (("fabrics", "show", "roce04"), "did you mean roce40 or"),
-        (("profiles", "show", "netwrok"), "did you mean network?"),
-        (("criteria", "show", "tr.tcpwb"), "did you mean tr.tcpbw?"),
-        (("claims", "list", "--document", "whitepapre"), "did you mean whitepaper?"),
-        (("validate", "-i", "inventories/xe968", "--fabric", "tcp10"), "did you mean inventories/xe9680?"),
-        (("check", "-i", "inventories/xe968"), "did you mean inventories/xe9680?"),
-        (("deploy", "-i", "inventories/xe968"), "did you mean inventories/xe9680?"),
-    ],
-)
-def test_a_misspelt_name_is_refused_with_the_nearest(
-    words: tuple[str, ...], near: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    done = toolkit(*words)
-    assert (done.exit_code, near in done.stderr) == (2, True), done.stderr
-
-
-def test_another_number_is_another_node_and_no_misspelling() -> None:
-    assert or_nearest("gpu3", ["gpu1", "gpu2"], numbered=True) == "there are: gpu1, gpu2"
-    assert or_nearest("h100", ["v100"], "it has v100", numbered=True) == "it has v100"
-    assert or_nearest("gup2", ["gpu1", "gpu2"], numbered=True) == "did you mean gpu2?"
-
-
 def test_the_short_help_stays_where_something_else_looked_at_the_command_first() -> None:
     """Click keeps the help option of the first context that asks, and a context by hand has --help only."""
     one = Command("one", callback=lambda: None)
@@ -438,3 +325,9 @@ def test_help_of_what_has_no_commands_names_none(words: tuple[str, ...]) -> None
     done = toolkit("help", *words)
     assert done.exit_code == 2
     assert f"toolkit {' '.join(words[:-1])} has no commands of its own; see: " in done.output
+
+
+def test_each_command_states_its_own_time() -> None:
+    kept, ran = (" ".join(helped(path).split()) for path in ("lease request", "run"))
+    assert f"or 2h. [default: {DEFAULT_S // 3600}h]" in kept
+    assert "or 2h. [default: as the pool allows]" in ran

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from toolkit.deploy import outcome
-from toolkit.deploy.progress import LONG, StageLines
+from tests.support.deploy_events import ROOT, STAGES, begun, event
+from toolkit.deploy import outcome, running
 from toolkit.deploy.running import BoundedLog, Deployment, asks
-from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
-from toolkit.deploy.stages import Stage, read_stages
+from toolkit.deploy.site_state import LastRun, SiteState, Step
+from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch, message
 from toolkit.errors import UsageFault
 from validation.model.load import ConfigError
 
-ROOT = Path(__file__).resolve().parents[2]
-STAGES = (Stage("base", ("Base system",)), Stage("training", ("Prepare", "Train")))
 BROKEN = """\
 [WARNING]: Failed to parse inventory with 'auto' plugin: Failed to load inventory plugin.
 
@@ -45,23 +42,8 @@ def job(**changes: Any) -> Deployment:
     return Deployment(Path("site.yml"), Path("ansible.cfg"), Path("/site"), **settings)
 
 
-def event(kind: str, host: str = "", **data: Any) -> dict[str, Any]:
-    return {"event": kind, "pid": 7, "event_data": {**data, **({"host": host} if host else {})}}
-
-
 def said(text: str) -> list[dict[str, Any]]:
     return [{"event": "verbose", "stdout": line} for line in text.splitlines()]
-
-
-def begun(*nodes: str) -> DeployWatch:
-    """A run whose first task is running on the nodes."""
-    watch = DeployWatch(STAGES)
-    watch.take(event("playbook_on_start"))
-    watch.take(event("playbook_on_play_start", name="Base system"))
-    watch.take(event("playbook_on_task_start", role="base", task="Install"))
-    for node in nodes:
-        watch.take(event("runner_on_start", node))
-    return watch
 
 
 def ended(watch: DeployWatch, **stats: dict[str, int]) -> DeployWatch:
@@ -80,6 +62,23 @@ def test_every_play_of_the_site_belongs_to_a_stage_named_by_its_playbook() -> No
     assert names.index("containers") < names.index("training_begin") < names.index("remoting")
     assert names.index("monitoring") < names.index("training"), "the image is made beside what stands between"
     assert "Reboot in batches" in next(stage for stage in stages if stage.name == "reboot").plays
+
+
+def test_all_plays_gather_the_same_facts() -> None:
+    """Ansible gathers once for all stages (smart), so that what a later play asks for besides is missing in a whole
+    deployment."""
+    plays = [play for path in (ROOT / "playbooks").glob("*.yml") for play in yaml.safe_load(path.read_text())]
+    gathered = {tuple(play["gather_subset"]) for play in plays if play.get("gather_facts")}
+    assert gathered == {("!all", "min", "virtual")}
+
+
+def test_plays_that_a_stage_imports_itself_belong_to_it(tmp_path: Path) -> None:
+    (tmp_path / "site.yml").write_text("- import_playbook: one.yml\n- import_playbook: two.yml\n")
+    (tmp_path / "one.yml").write_text("- {name: A, hosts: all}\n- import_playbook: both.yml\n")
+    (tmp_path / "two.yml").write_text("- import_playbook: both.yml\n- {name: B, hosts: all}\n")
+    (tmp_path / "both.yml").write_text("- {name: C, hosts: all}\n")
+    found = [(stage.name, stage.plays) for stage in read_stages(tmp_path / "site.yml")]
+    assert found == [("one", ("A", "C")), ("two", ("C", "B"))]
 
 
 def test_a_playbook_that_is_none_is_one_error(tmp_path: Path) -> None:
@@ -113,6 +112,21 @@ def test_each_node_gets_a_line_with_what_changed_what_failed_and_what_to_do_next
         "head  not finished: Ansible stopped in stage base; changed base 1",
     )
     assert end.exit_code == 1
+
+
+def test_one_fault_of_several_nodes_is_said_once() -> None:
+    watch = begun("gpu1", "gpu2", "gpu3", "gpu4")
+    for host in ("gpu1", "gpu2", "gpu3"):
+        said = {"msg": f"{host}: repository 'cuda' cannot be read"} if host != "gpu3" else {"msg": "disk is full"}
+        watch.take(event("runner_on_failed", host, role="repos", task="Read", res=said))
+    failed = {"gpu1": 1, "gpu2": 1, "gpu3": 1}
+    end = outcome.ending(job(), ended(watch, failures=failed, ok={"gpu4": 1}), 2, False)
+    assert texts(end) == (
+        "gpu1  FAILED at repos: Read: repository 'cuda' cannot be read.",
+        "gpu2  FAILED, as gpu1.",
+        "gpu3  FAILED at repos: Read: disk is full. Next: correct that, then: toolkit deploy -i /site",
+        "gpu4  not finished: Ansible stopped in stage base; nothing changed",
+    )
 
 
 def test_an_ignored_and_a_rescued_failure_are_none() -> None:
@@ -272,117 +286,6 @@ def test_an_end_without_a_recap_is_no_success_and_tells_ansibles_reason() -> Non
     assert texts(end)[0].startswith("gpu1  not finished")
 
 
-def test_the_time_left_is_the_last_runs_corrected_by_this_runs_pace() -> None:
-    last = LastRun(total_s=100, steps=tuple(Step(name=n, began_s=s) for n, s in (("a", 0), ("b", 20), ("a", 60))))
-    assert Estimate(None).left_s(3) is None
-    estimate = Estimate(last)
-    assert estimate.left_s(0) == pytest.approx(100)
-    estimate.begin("a", 0)
-    estimate.begin("new", 5)
-    assert estimate.left_s(10) == pytest.approx(90)
-    estimate.begin("b", 10)  # twice as fast as then: 80 s of then are left, which is 40
-    assert estimate.left_s(15) == pytest.approx(35)
-    estimate.begin("a", 30)  # the second step of this name, at 60 of then
-    assert estimate.left_s(30) == pytest.approx(20)
-    assert estimate.left_s(99) is None, "nobody knows what is left of a task that takes longer than ever"
-
-
-def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
-    out, now = io.StringIO(), [0.0]
-    estimate = Estimate(LastRun(total_s=90, steps=(Step(name="base|base|Install", began_s=0),)))
-    watch = DeployWatch(STAGES)
-    lines = StageLines(out, watch, estimate, lambda: now[0])
-    for step in (
-        event("playbook_on_start"),
-        event("playbook_on_play_start", name="Base system"),
-        event("playbook_on_task_start", role="base", task="Install"),
-        event("runner_on_start", "gpu1"),
-        event("runner_on_start", "gpu2"),
-        event("runner_on_ok", "gpu1", res={"changed": False}),
-        event("playbook_on_task_start", role="base", task="Configure"),
-        event("runner_on_start", "gpu1"),
-        event("runner_on_failed", "gpu1", role="base", task="Configure", res={"msg": "no"}),
-    ):
-        watch.take(step)
-        lines.event()
-    assert out.getvalue().splitlines() == [
-        "[1/2] base: base on gpu1, gpu2   0s elapsed, about 1m30s left",
-        "gpu1 failed: base: Configure: no",
-    ]
-
-
-def test_a_slow_beginning_makes_no_hour_of_the_rest() -> None:
-    estimate = Estimate(LastRun(total_s=386, steps=(Step(name="a", began_s=0), Step(name="b", began_s=5))))
-    estimate.begin("a", 0)
-    estimate.begin("b", 19)
-    assert estimate.left_s(19) == pytest.approx(381)
-
-
-def test_of_a_first_run_no_time_is_told_that_nobody_knows() -> None:
-    out = io.StringIO()
-    lines = StageLines(out, begun("gpu1"), Estimate(None), lambda: 65.0)
-    lines.event()
-    lines.pulse(0)
-    assert out.getvalue() == "[1/2] base: base on gpu1   0s elapsed\n"
-    assert "left" not in out.getvalue()
-
-
-def test_roles_that_follow_fast_are_told_every_15_seconds_and_a_long_task_as_often() -> None:
-    out, now = io.StringIO(), [0.0]
-    watch = begun("head")
-    lines = StageLines(out, watch, Estimate(None), lambda: now[0])
-    for number in range(20):  # twenty roles of three seconds
-        watch.take(event("playbook_on_task_start", role=f"role{number}", task="Install"))
-        watch.take(event("runner_on_start", "head"))
-        lines.event()
-        for _ in range(10):
-            now[0] += 0.3
-            lines.pulse()
-    assert len(out.getvalue().splitlines()) == 4
-    watch.take(event("playbook_on_task_start", role="horovod", task="Build the wheel in a container"))
-    watch.take(event("runner_on_start", "head"))
-    lines.event()
-    began, before = now[0], len(out.getvalue().splitlines())
-    for _ in range(300):
-        now[0] += 0.3
-        lines.pulse()
-    first, *told = out.getvalue().splitlines()[before:]
-    assert first.startswith("[1/2] base: horovod on head   ")
-    assert told, began
-    pattern = r"\[1/2\] base: building the training image: compiling Horovod, (1m)?\d\ds, on head   [\dm]+s elapsed"
-    assert all(re.fullmatch(pattern, line) for line in told), told
-    assert 4 <= len(told) <= 6, "one line every 15 seconds"
-
-
-def test_tasks_that_have_words_of_their_own_are_tasks_of_their_roles() -> None:
-    for role, task in LONG:
-        names = [
-            entry.get("name")
-            for path in (ROOT / "roles" / role / "tasks").glob("*.yml")
-            for entry in _tasks(yaml.safe_load(path.read_text()))
-        ]
-        assert task in names, (role, task)
-
-
-def _tasks(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    found = []
-    for entry in entries or []:
-        found.append(entry)
-        for key in ("block", "rescue", "always"):
-            found += _tasks(entry.get(key, []))
-    return found
-
-
-def test_output_that_nobody_reads_any_more_stops_nothing() -> None:
-    class Gone(io.StringIO):
-        def write(self, text: str) -> int:
-            raise BrokenPipeError
-
-    lines = StageLines(Gone(), DeployWatch(STAGES), Estimate(None))
-    lines.said("first")
-    lines.said("second")
-
-
 def test_a_sites_state_is_its_own_keeps_twenty_logs_and_takes_one_deployment_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -438,6 +341,14 @@ def refused(watch: DeployWatch, host: str, *reasons: str, head: bool = False) ->
     watch.take(event("runner_on_failed", host, role="preflight", task="Assert", res={"msg": "cannot be provisioned"}))
 
 
+def test_what_several_nodes_are_unfit_by_is_said_once() -> None:
+    watch = begun("gpu1", "gpu2", "head")
+    for host in ("gpu1", "gpu2"):
+        refused(watch, host, "memory is 500 MiB", "no room")
+    end = outcome.ending(job(), ended(watch, failures={"gpu1": 1, "gpu2": 1}), 2, False)
+    assert texts(end)[:3] == ("gpu1  UNFIT: memory is 500 MiB", "             no room", "gpu2  UNFIT, as gpu1")
+
+
 def test_unfit_nodes_stand_in_one_table_with_all_findings_and_the_way_round_them() -> None:
     watch = begun("gpu1", "gpu10", "head")
     refused(watch, "gpu10", "memory is 500 MiB", "not root")
@@ -485,3 +396,20 @@ def test_a_log_has_a_bound_and_says_where_it_ends() -> None:
     for text in ("12345\n", "67890\n", "more\n"):
         log(text)
     assert out.getvalue() == "12345\n6789\n... more than 10 bytes: the rest of this run is not in the log\n"
+
+
+def test_forks_go_by_the_memory_that_is_free_and_what_the_caller_chose_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meminfo = tmp_path / "meminfo"
+    for free_gib, wanted in ((1, 20), (4, 40), (10, 102), (500, 200)):
+        meminfo.write_text(f"MemTotal: 1 kB\nMemAvailable:   {free_gib << 20} kB\n")
+        assert running.forks(meminfo) == wanted
+    assert running.forks(tmp_path / "none") == 20
+    for name in ("ANSIBLE_CONFIG", "ANSIBLE_FORKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert int(running.environment("/bin", Path("a.cfg"))["ANSIBLE_FORKS"]) >= 20
+    monkeypatch.setenv("ANSIBLE_FORKS", "7")
+    assert running.environment("/bin", Path("a.cfg"))["ANSIBLE_FORKS"] == "7"
+    monkeypatch.setenv("ANSIBLE_CONFIG", "mine.cfg")
+    assert not {"ANSIBLE_FORKS", "ANSIBLE_CONFIG"} & set(running.environment("/bin", Path("a.cfg")))

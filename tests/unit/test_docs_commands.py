@@ -85,6 +85,17 @@ def test_every_command_of_the_documentation_exists_with_its_options() -> None:
     assert faults == []
 
 
+def test_launchers_of_several_processes_are_shown_on_the_servers_alone() -> None:
+    """Here torchrun without a number of processes starts one, which gets all of the lease's GPUs."""
+    run = cli.get_command(click.Context(cli), "run")
+    assert run is not None
+    helps = [("toolkit run --help", line) for line in (run.help or "").splitlines()]
+    found = [(place, asked) for place, line in [*lines(), *helps] if (asked := words(line)) and "torchrun" in asked]
+    assert {"toolkit run --help"} < {place for place, _ in found}
+    alone = [place for place, asked in found if "--nproc-per-node" not in asked and "server" not in asked]
+    assert alone == []
+
+
 @pytest.mark.parametrize(
     ("line", "fault"),
     [

@@ -69,6 +69,15 @@ def turn(spec: LabSpec, *planted: tuple[str, str], suites: tuple[str, ...] = ("p
 def test_what_a_verdict_says_of_a_fault(spec, kind, node, verdict, found, localised, cause, blamed):
     (one,) = drill.weighed(turn(spec, (kind, node)) if kind else turn(spec), verdict, 1.0)
     assert (one.found, one.localised, one.cause, len(one.blamed)) == (found, localised, cause, blamed)
+    reasons = [f"{f.subject}: {f.text}" for f in verdict.findings]
+    assert not blamed or "; ".join(reasons) in drill.told(one), "with what is said of who was blamed"
+
+
+def test_a_node_whose_fault_another_ones_is_too_is_not_blamed_for_nothing(spec):
+    slow = judged(lambda m: spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)(m))
+    planted = turn(spec, ("cables-crossed", "gpu1"))
+    assert drill.weighed(planted, slow, 1.0)[0].blamed
+    assert drill.weighed(planted, slow, 1.0, ["gpu2"])[0].blamed == ()
 
 
 def test_several_faults_of_a_turn_are_weighed_each_by_its_own_node(spec):
@@ -189,7 +198,7 @@ def test_a_node_dies_when_the_first_results_are_there(spec, acts):
 
 @pytest.mark.parametrize("nodes", [4, 6, 8, 12])
 def test_faults_of_a_turn_cannot_hide_each_other(spec, nodes):
-    lab = make_spec("y", 3, nodes, 1)
+    lab = make_spec("y", 3, nodes, 1, bmc=True, switch=True)
     turns = drillplan.turns(lab, faults.FAULTS)
     planted = [kind for one in turns for kind, _ in one.planted]
     assert sorted(planted) == sorted(k for k in faults.FAULTS if drillplan.candidates(lab, k))
@@ -206,10 +215,10 @@ def test_faults_of_a_turn_cannot_hide_each_other(spec, nodes):
         if drillplan.ALONE & {kind for kind, _ in one.planted}:
             assert len(one.planted) == 1
         for kind, node in one.planted:
-            if kind == "duplicate-address":
+            if kind in ("duplicate-address", "cables-crossed"):
                 assert faults.twin(lab, node).name not in names
     if nodes == 8:
-        assert len(turns) <= 9
+        assert len(turns) <= 10
 
 
 def test_each_fault_is_looked_for_in_the_suites_that_find_it(spec):
@@ -243,7 +252,9 @@ def test_faults_that_no_node_can_have_are_left_out(spec):
     assert chosen["dead-node"].name == "gpu2"
     assert "port-down" not in chosen  # of machines alone
     assert drill_request.why_not(spec, "port-down") == "needs a virtual machine"
-    machines = make_spec("y", 3, 4, 1, vms=True)
+    assert drill_request.why_not(spec, "ipmi-on") == "needs a BMC (lab up --bmc)"
+    assert drill_request.why_not(spec, "cables-crossed") == "needs a switch (lab up --switch)"
+    machines = make_spec("y", 3, 4, 1, vms=True, bmc=True, switch=True)
     assert {k for t in drillplan.turns(machines, faults.FAULTS) for k, _ in t.planted} == set(faults.FAULTS)
 
 

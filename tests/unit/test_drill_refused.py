@@ -52,6 +52,7 @@ def test_a_refusal_that_names_others_too_blames_them(spec: LabSpec, tmp_path: Pa
     said = refused(tmp_path, SAID.format("gpu2", "no RDMA device\n  gpu1: no RDMA device"))
     (one,) = drill.refused(spec, turn, said, 1.0)
     assert one.blamed == ("gpu1",)
+    assert "also blamed: gpu1: no RDMA device" in drill.told(one)
     assert not drill.passed([one])
 
 

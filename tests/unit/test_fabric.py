@@ -17,7 +17,7 @@ from validation.rules.wire import tcp_payload_share
 
 NAMES = {
     "tcp10", "roce10", "roce40", "roce100", "ib-fdr", "ib-edr", "vmxnet3-10", "pvrdma100",
-    "tcp25", "tcp100", "roce25", "roce200", "roce400", "ib-hdr", "ib-ndr",
+    "tcp25", "tcp100", "roce25", "roce200", "roce400", "roce800", "ib-hdr", "ib-ndr", "ib-xdr",
 }  # fmt: skip
 LINK = LabLink(rate_gbps=1.0, rtt_max_us=800)
 TCP100 = load_fabric("tcp100")
@@ -52,7 +52,16 @@ def test_tcp_ceiling(mtu, rate, payload):
 
 
 @pytest.mark.parametrize(
-    ("name", "payload"), [("roce25", 24.51), ("roce40", 39.2), ("roce100", 98.0), ("roce400", 392.2), ("ib-edr", 99.4)]
+    ("name", "payload"),
+    [
+        ("roce25", 24.51),
+        ("roce40", 39.2),
+        ("roce100", 98.0),
+        ("roce400", 392.2),
+        ("roce800", 784.4),
+        ("ib-edr", 99.4),
+        ("ib-xdr", 795.0),
+    ],
 )
 def test_rdma_ceiling(name, payload):
     assert load_fabric(name).rdma_ceiling_gbps == pytest.approx(payload, rel=0.001)

@@ -9,10 +9,10 @@ from typing import Any
 from tests.support import gpu_tools_documents as made
 from tests.support.node_modules import load
 from tests.support.tool_documents import doc, values
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_text import Held, parse_nodes
 from toolkit.lease.pool import gpus_of
 from toolkit.lease.pool_file import PoolDescription
-from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_text import Held, parse_nodes
 from validation.kinds import parse
 from validation.measures.gpu.tools import GpuToolsFacts
 from validation.probes import kernel_log, smi

@@ -96,6 +96,20 @@ def test_time_is_that_of_the_measurements_and_no_pause_is_in_it() -> None:
         return result("facts.gpu1", provenance=provenance(started=f"{day}{began}+00:00", ended=f"{day}{ended}+00:00"))
 
     assert took_s([]) is None
+    assert (
+        took_s(
+            [
+                taken("10:00", "10:10").model_copy(
+                    update={
+                        "provenance": taken("10:00", "10:10").provenance.model_copy(
+                            update={"started": "2026-11-21T10:15:00"}
+                        )
+                    }
+                )
+            ]
+        )
+        is None
+    )  # of no zone
     together = [taken("00:00", "00:10"), taken("00:05", "00:20"), taken("00:25", "00:30")]
     assert took_s(together) == pytest.approx(30)
     assert took_s([*together, taken("50:00", "50:07")]) == pytest.approx(37), "continued after twenty minutes"

@@ -43,6 +43,7 @@ def plan(provider, os, version, pci, **options):
         "kernel": "6.1.0-37-amd64",
         "in_container": False,
         "fabric_manager_version": "",
+        "nvlsm_version": "2025.10.14",
         "revision": "",
     }
     return gpu.driver_plan(tables()[os][provider], version, pci, {**wanted, **options})
@@ -157,6 +158,84 @@ def test_debian_12_takes_the_modules_that_equal_its_user_space():
 def test_fabric_manager_has_the_name_of_its_branch_and_the_drivers_version(os, version, name, pinned):
     assert plan("cuda", os, version, [H100, SWITCH])["packages"][name] == pinned
     assert not [n for n in plan("cuda", os, version, [H100])["packages"] if "fabric" in n]
+
+
+@pytest.mark.parametrize(
+    ("os", "version", "name"),
+    [
+        ("debian12", "570.133.20", "libnvidia-nscq-570"),
+        ("ubuntu2404", "580.178.04", "libnvidia-nscq"),
+        ("el9", "580.178.04", "libnvidia-nscq"),
+    ],
+)
+def test_switches_on_the_bus_have_the_library_by_which_dcgm_reads_them_as_fabric_manager_is_packaged(os, version, name):
+    packages = plan("cuda", os, version, [H100, SWITCH])["packages"]
+    assert packages[name] == next(pinned for other, pinned in packages.items() if "fabric" in other) != ""
+    for without in ([H100], [device("0x2901"), BRIDGE]):
+        assert not [n for n in plan("cuda", os, version, without)["packages"] if "nscq" in n]
+
+
+BRIDGE = {**device("0x1021", "0x020700", "0000:07:00.0"), "vendor": "0x15b3", "manages_switches": True}
+CX7 = {**BRIDGE, "address": "0000:81:00.0", "manages_switches": False}
+
+
+@pytest.mark.parametrize("os", ["ubuntu2204", "ubuntu2404", "el9"])
+@pytest.mark.parametrize("ident", ["0x2901", "0x2909", "0x3182"])
+def test_boards_with_nvlink_5_have_nvlsm_beside_fabric_manager(os, ident):
+    found = plan("cuda", os, "580.126.20", [device(ident), BRIDGE, CX7])
+    assert found["faults"] == []
+    assert (found["fabric_manager"], found["nvswitches"]) == (True, ["0000:07:00.0"])
+    assert found["packages"]["nvlsm"] == "2025.10.14-1"
+    assert found["packages"]["nvidia-fabricmanager"] == "580.126.20-1"
+    said = gpu.driver_verdict(reading(dict.fromkeys(found["packages"], "580.126.20-1") | {"nvlsm": "2025.10.14-1"}),
+                              found, True)  # fmt: skip
+    assert (said["versions"]["nvlsm"], said["mixed"], said["manager_differs"]) == ("2025.10.14", [], False)
+
+
+@pytest.mark.parametrize(
+    ("pci", "options"),
+    [
+        ([B200, CX7], {}),  # a guest, whose host has the NVSwitches
+        ([H100, SWITCH, CX7], {}),
+        ([B200, BRIDGE], {"user_space_only": True}),
+        ([H100, BRIDGE], {}),
+    ],
+)
+def test_no_other_node_has_nvlsm(pci, options):
+    found = plan("cuda", "ubuntu2404", "580.126.20", pci, **options)
+    assert ("nvlsm" in found["packages"], found["faults"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("provider", "options", "fault"),
+    [
+        ("cuda", {"nvlsm_version": ""}, "and the set has none for this system: set nvidia_driver_nvlsm_version"),
+        ("cuda", {"nvlsm_version": "2025.06.11"}, "NVLSM 2025.06.11 is older than 2025.10.12, which driver 580.126.20"),
+        ("canonical", {}, "which NVIDIA's repository alone has: set nvidia_driver_provider to cuda"),
+    ],
+)
+def test_nvlsm_that_cannot_be_had_is_a_fault(provider, options, fault):
+    (said,) = plan(provider, "ubuntu2404", "580.126.20", [B200, BRIDGE], **options)["faults"]
+    assert said.startswith("B200 has NVLink 5, whose NVSwitches need NVLSM beside Fabric Manager")
+    assert fault in said
+
+
+def test_functions_that_manage_nvswitches_are_known_by_their_vital_product_data(tmp_path):
+    written = {
+        "0000:07:00.0": b"ConnectX-7\x90V3\x0eMLX:SMDL=SW_MNG",
+        "0000:81:00.0": b"ConnectX-7",
+        "0000:82:00.0": None,
+    }
+    for name, vpd in written.items():
+        folder = tmp_path / "bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        for key, value in (("vendor", "0x15b3"), ("device", "0x1021"), ("class", "0x020700"), ("numa_node", "0")):
+            (folder / key).write_text(f"{value}\n")
+        if vpd is not None:
+            (folder / "vpd").write_bytes(vpd)
+    pci = load("plugins/modules/node_state.py").read_pci(tmp_path)
+    assert [one.get("manages_switches") for one in pci] == [True, False, None]
+    assert gpu.nvswitch_list(pci) == ["0000:07:00.0"]
 
 
 def test_ubuntu_names_lose_their_branch_after_580():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +10,29 @@ import pytest
 import yaml
 
 from tests.functional.test_preflight import NODE, WANTED
-from tests.support.node_modules import load, load_filters
+from tests.functional.test_preflight_site import SITE
+from tests.support.node_modules import load
 from tests.unit.test_scan_proposals import RAILS, xe9680
 from toolkit.lease.server_conf import class_of
 from toolkit.scan.answer import Answer, parse
 from toolkit.scan.contact import Login
 from toolkit.scan.propose import Proposal, propose
 from toolkit.scan.reading import Read
+from toolkit.scan.served import Served
 from toolkit.scan.wanted import Wanted
-from validation.measures.node import facts_probe
+from validation.measures.collectives.bounds import NVLINK_GB_S
+from validation.measures.node import facts_probe, inventory_scan_probe
 from validation.probes import pcie
-from validation.rules.gpus import memory_rate
+from validation.rules.gpus import memory_rate, nvlinks
 
 gpu = load("plugins/plugin_utils/gpu.py")
 preflight = load("plugins/plugin_utils/preflight.py")
 slurm = load("plugins/plugin_utils/slurm.py")
-STACK = load_filters("stack")
 ROOT = Path(__file__).parents[2]
 KNOWN = yaml.safe_load((ROOT / "stacks/compatibility.yml").read_text())
 CHIPS = dict(
     line.split() for line in (ROOT / "tests/data/gpu/pci-chips.txt").read_text().splitlines() if line[0] != "#"
 )
-NVLINK5 = "NVLink 5, whose switches need NVLSM beside Fabric Manager"
 
 
 def device(ident: str, vendor: str = "0x10de", class_: str = "0x030200", **more: Any) -> dict[str, Any]:
@@ -93,34 +95,55 @@ BLACKWELL_BOARDS = [
 ]  # fmt: skip
 
 
-def stack_reasons(ident: str) -> str:
-    facts = {"gpus": gpu.gpu_list([device(ident)]), "os_key": "ubuntu2404", "nvswitches": []}
-    return "; ".join(STACK["stack_faults"]({"nvidia_driver": {"provider": "cuda"}}, facts))
-
-
 def preflight_reasons(pci: list[dict[str, Any]], **wanted: Any) -> str:
     return "; ".join(preflight.preflight_reasons({**NODE, "pci": pci}, {**WANTED, **wanted}))
 
 
-def test_the_list_has_the_boards_that_are_refused() -> None:
+def test_the_list_has_the_boards_with_nvlink_5() -> None:
     assert {"2901", "2909", "2920", "2941", "29bc", "3182", "31a1", "31c2", "31c3", "3224"} <= set(BLACKWELL_BOARDS)
+    assert all(gpu.has_nvlink5(f"0x{ident}") for ident in [*BLACKWELL_BOARDS, "2950", "31ff"])
+    assert not any(gpu.has_nvlink5(f"0x{ident}") for ident in ("2bb5", "2c34", "2330", "2e12", "20b0"))
 
 
-@pytest.mark.parametrize("ident", [*BLACKWELL_BOARDS, "2950", "31ff"])
-def test_boards_with_nvlink_5_are_refused_wherever_a_driver_would_be_put_on_them(ident: str) -> None:
-    assert NVLINK5 in stack_reasons(f"0x{ident}")
-    assert NVLINK5 in preflight_reasons([device(f"0x{ident}")], release=""), "also without a stack release"
-    _, faults = gpu.module_flavour(gpu.gpu_list([device(f"0x{ident}")]), "auto", "580", has_open=True)
-    assert any(NVLINK5 in fault for fault in faults), "also without preflight"
+def port(manages: bool | None) -> dict[str, Any]:
+    """A ConnectX-7 for InfiniBand, with what its vital product data says; None: nobody could read it."""
+    return device("0x1021", "0x15b3", "0x020700", **({} if manages is None else {"manages_switches": manages}))
 
 
-@pytest.mark.parametrize("ident", ["2bb5", "2c34", "2330", "2e12", "20b0"])
-def test_others_are_not(ident: str) -> None:
-    assert NVLINK5 not in stack_reasons(f"0x{ident}") + preflight_reasons([device(f"0x{ident}")], release="")
+GUEST = {**SITE, "guest": True}
+UNMANAGED = "none of the ConnectX-7 functions through which its NVSwitches are managed is on the PCI bus"
+
+
+@pytest.mark.parametrize(
+    ("pci", "refused"),
+    [
+        ([device("0x2901")] * 8, True),
+        ([*[device("0x3182")] * 8, port(False)], True),
+        ([*[device("0x2901")] * 8, port(False), port(True)], False),
+        ([*[device("0x2901")] * 8, port(None)], False),
+        ([device("0x2901"), port(False)], False),
+        ([device("0x2bb5")] * 8, False),
+    ],
+)
+def test_several_gpus_with_nvlink_5_whose_nvswitches_nothing_manages(pci: list[dict[str, Any]], refused: bool) -> None:
+    """A guest is not refused, for its host may manage them."""
+    wanted = {"stack": {}, "site": {}, "gpu_server": True}
+    assert (UNMANAGED in preflight_reasons(pci, **wanted)) == refused
+    notes = preflight.preflight_notes({**NODE, "pci": pci}, {**WANTED, **wanted, "site": GUEST})
+    assert any(UNMANAGED in note for note in notes) == refused
+    assert UNMANAGED not in preflight_reasons(pci, **{**wanted, "site": GUEST})
+    assert UNMANAGED not in preflight_reasons(pci, **{**wanted, "gpu_server": False})
+
+
+def test_nvlsm_needs_what_role_ofed_sets_up() -> None:
+    pci = [device("0x2901"), port(True)]
+    assert "remove ofed_state: absent" in preflight_reasons(pci, left_out=["ofed"])
+    assert "ofed_state" not in preflight_reasons(pci)
+    assert "ofed_state" not in preflight_reasons([device("0x2330")], left_out=["ofed"])
 
 
 def test_a_node_that_gets_no_driver_is_not_refused() -> None:
-    assert preflight_reasons([device("0x2909")], gpu_server=False, release="") == ""
+    assert preflight_reasons([device("0x2909")] * 2, gpu_server=False, release="") == ""
 
 
 @pytest.mark.parametrize("ident", ["0x3021", "0x3401", "0x9999"])
@@ -157,18 +180,81 @@ def proposed(*gpus: dict[str, Any], group: str | None = None) -> Proposal:
     answer = xe9680(1)
     found = parse({**answer, "gpus": [{**answer["gpus"][0], **each} for each in gpus]})
     assert isinstance(found, Answer), found
-    models = {**KNOWN["gpu_models"], **KNOWN["gpu_boards"]}
     reads = [Read(Wanted("198.51.100.31", "nodes.csv:2", group=group), Login("198.51.100.31", 22, "ops"), found)]
-    return propose(reads, RAILS, models, [], KNOWN["nvlink5"])
+    return propose(reads, RAILS, Served.of(KNOWN), [])
 
 
 @pytest.mark.parametrize(("ident", "name"), [("0x2901", "B200"), ("0x2909", "HGX B200"), ("0x3182", "B300")])
-def test_a_reading_of_nodes_refuses_these_boards(ident: str, name: str) -> None:
-    (problem,) = proposed({"device": ident}).problems
-    assert problem.who.startswith("198.51.100.31")
-    assert problem.why.startswith(name)
-    assert NVLINK5 in problem.why
-    assert not proposed({"device": ident}, group="clients").problems
+def test_a_reading_of_nodes_takes_boards_with_nvlink_5(ident: str, name: str) -> None:
+    (node,) = proposed({"device": ident}).nodes
+    assert node.bom["gpu_model"].startswith(name)
+
+
+def test_the_page_has_nvlinks_and_classes_as_the_tables_have_them() -> None:
+    page = (ROOT / "docs/how-to/provisioning.md").read_text(encoding="utf-8")
+    table = page.split("### Which GPUs and adapters")[1].split("\n\n")[1]
+    classes = {slurm.gpu_class(model) for model in KNOWN["gpu_models"].values()}
+    named = re.findall(r"`([a-z0-9]+)`", re.sub(r"\|[^|]*\|[^|]*\|$", "", table, flags=re.MULTILINE))
+    assert len(named) > 15
+    assert set(named) <= classes
+    models = {
+        "V100 SXM": "Tesla V100-SXM2-32GB", "A100 SXM": "NVIDIA A100-SXM4-80GB", "A800 SXM": "NVIDIA A800-SXM4-80GB",
+        "H100, H200, H20": "NVIDIA H200", "H800": "NVIDIA H800", "GB200, GB300": "NVIDIA GB200",
+    }  # fmt: skip
+    for words, name in models.items():
+        row = nvlinks(name)
+        assert row is not None
+        found = re.search(rf"(?<![\w, ]){words}: (\d+)|, {words}: (\d+)|\b{words}: (\d+)", table)
+        assert found is not None, words
+        assert int(next(filter(None, found.groups()))) == row.links, words
+    b200 = nvlinks("NVIDIA B200")
+    assert b200 is not None
+    assert f"{b200.links} of {b200.rate_mb_s // 1000} GB/s" in table
+
+
+def answered(**more: Any) -> Proposal:
+    found = parse(xe9680(1, **more))
+    assert isinstance(found, Answer), found
+    reads = [Read(Wanted("198.51.100.31", "nodes.csv:2"), Login("198.51.100.31", 22, "ops"), found)]
+    return propose(reads, RAILS, Served.of(KNOWN), [])
+
+
+def test_a_reading_of_nodes_refuses_arm_whatever_it_is_for() -> None:
+    for group in (None, "heads", "clients"):
+        found = Served.of(KNOWN).why_not(parse(xe9680(1, machine="aarch64")), group)  # type: ignore[arg-type]
+        assert found is not None
+        assert found.startswith("is aarch64, and ARM servers (GH200, GB200 and GB300 with Grace among them) need pack")
+        assert found.endswith("leave the node out of the list")
+    (problem,) = answered(machine="aarch64", gpus=[]).problems
+    assert "is aarch64" in problem.why
+    assert not answered(machine="x86_64").problems
+
+
+def test_a_reading_of_nodes_refuses_accelerators_of_other_makers() -> None:
+    """Without it they would be clients, or the head, for they have no NVIDIA GPU."""
+    (problem,) = answered(gpus=[], accelerators=["1002:74a1"] * 8).problems
+    assert problem.why == (
+        "its accelerators (AMD 1002:74a1 (8)) are not NVIDIA's, which alone are served: leave the node out of the "
+        "list, or name its group there (heads, clients)"
+    )
+    assert not answered(accelerators=["1002:74a1"]).problems, "one beside NVIDIA's GPUs"
+    assert not answered(gpus=[], accelerators=["1af4:1050"]).problems, "another maker's display"
+    found = parse(xe9680(1, gpus=[], accelerators=["1002:74a1"]))
+    assert Served.of(KNOWN).why_not(found, "clients") is None  # type: ignore[arg-type]
+
+
+def test_the_probe_names_accelerators_by_their_ids(tmp_path: Path) -> None:
+    planted = {
+        "0000:05:00.0": ("0x1002", "0x74a1", "0x120000"), "0000:06:00.0": ("0x1002", "0x740f", "0x038000"),
+        "0000:00:02.0": ("0x8086", "0x46d0", "0x038000"), "0000:3b:00.0": ("0x10de", "0x2330", "0x030200"),
+        "0000:02:00.0": ("0x102b", "0x0536", "0x030000"), "0001:07:00.0": ("0x1da3", "0x1020", "0x120000"),
+    }  # fmt: skip
+    for name, ids in planted.items():
+        folder = tmp_path / "bus/pci/devices" / name
+        folder.mkdir(parents=True)
+        for key, value in zip(("vendor", "device", "class"), ids, strict=True):
+            (folder / key).write_text(f"{value}\n")
+    assert inventory_scan_probe.accelerators(tmp_path) == ["1002:74a1", "1002:740f", "1da3:1020"]
 
 
 def test_a_reading_of_nodes_says_ids_that_it_does_not_know() -> None:
@@ -193,6 +279,23 @@ RATES = {
 def test_a_memory_rate_is_of_its_model_alone(name: str) -> None:
     found = memory_rate(name)
     assert (found.gb_s if found else None) == RATES[name]
+
+
+#: NVLinks of boards with fewer of them, or of another name, than the model that they are made from.
+LINKS: dict[str, tuple[int, int] | None] = {
+    "NVIDIA A800-SXM4-40GB": (8, 200), "NVIDIA A800-SXM4-80GB": (8, 200), "NVIDIA H800": (8, 200),
+    "NVIDIA H20": (18, 450), "NVIDIA A100-SXM4-80GB": (12, 300), "NVIDIA H200": (18, 450),
+    "NVIDIA A800 80GB PCIe": None, "NVIDIA H800 PCIe": None, "NVIDIA H20-3e": None, "NVIDIA H200 NVL": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_nvlinks_and_their_rate_are_of_their_model_alone(name: str) -> None:
+    row = nvlinks(name)
+    rates = [rate for pattern, rate, _ in NVLINK_GB_S if pattern.search(name)]
+    wanted = LINKS[name]
+    assert (row and row.links, rates) == ((wanted[0], [wanted[1]]) if wanted else (None, []))
+    assert row is None or row.registered == name.startswith("NVIDIA H")
 
 
 def test_a_virtual_function_of_a_gpu_is_no_gpu(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_names_of_cuda_dcgm_and_container_toolkit(os_key):
     dcgm = gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], "4.6.0", ["11", "12", "13"])
     assert dcgm.items() <= index("cuda", os_key).items()
     names = role_vars("nvidia_container_toolkit")["__nvidia_container_toolkit_names"]
-    assert {name: "1.19.1-1" for name in names}.items() <= index("nvidia-container-toolkit", os_key).items()
+    assert {name: "1.20.1-1" for name in names}.items() <= index("nvidia-container-toolkit", os_key).items()
 
 
 @pytest.mark.parametrize("os_key", ["debian12", "debian13"])

@@ -18,12 +18,14 @@ NODES = {
 }
 
 
-def rendered(current: str, keep: bool = True) -> str:
+def rendered(current: str, keep: bool = True, file: str = "/etc/hosts") -> str:
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)  # as Ansible's template
     environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
     template = environment.from_string((ROOT / "roles/base/templates/hosts.j2").read_text(encoding="utf-8"))
-    node = {"contents": {"/etc/hosts": current}}
-    return template.render(base_node=node, base_manage_hosts=keep, groups={"all": list(NODES)}, hostvars=NODES)
+    node = {"contents": {file: current}}
+    return template.render(
+        base_hosts_file=file, base_node=node, base_manage_hosts=keep, groups={"all": list(NODES)}, hostvars=NODES
+    )
 
 
 def test_addresses_of_both_kinds_have_names_and_a_name_has_none() -> None:
@@ -40,3 +42,27 @@ def test_addresses_of_both_kinds_have_names_and_a_name_has_none() -> None:
     assert "\n\n" not in first
     assert rendered(first) == first
     assert rendered(first, keep=False).strip() == "127.0.0.1 localhost"
+
+
+CLOUD = """\
+## template:jinja
+{#
+This file is only utilized if enabled in cloud-config.
+-#}
+# A boot writes this file from /etc/cloud/templates/hosts.debian.tmpl
+127.0.1.1 {{fqdn}} {{hostname}}
+127.0.0.1 localhost
+"""
+
+
+def test_names_are_in_what_cloud_init_makes_of_its_template() -> None:
+    """As it makes it: without the first line, which names the language, by Jinja. Its own program is not run here."""
+    path = "/etc/cloud/templates/hosts.debian.tmpl"
+    text = rendered(CLOUD, file=path)
+    first, _, body = text.partition("\n")
+    assert first == "## template:jinja", "cloud-init reads the language there"
+    made = jinja2.Environment(trim_blocks=True).from_string(body).render(fqdn="gpu2.site.example", hostname="gpu2")
+    assert "127.0.1.1 gpu2.site.example gpu2\n" in made
+    assert "10.80.0.12 gpu2-ens1\n" in made
+    assert rendered(text, file=path) == text
+    assert rendered(text, keep=False, file=path).strip() == CLOUD.strip()

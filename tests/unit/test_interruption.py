@@ -16,7 +16,7 @@ from toolkit import narrowing
 from toolkit.interruption import interrupted_afterwards, term_as_ctrl_c
 from toolkit.lab import drill_validation
 
-SIGNALS = [signal.SIGINT, signal.SIGTERM]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
 @pytest.fixture(autouse=True)
@@ -114,3 +114,14 @@ def test_what_is_ignored_stays_ignored() -> None:
             signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_hangup_that_is_ignored_stays_ignored() -> None:
+    """Under nohup a closed terminal ends nothing."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with term_as_ctrl_c():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

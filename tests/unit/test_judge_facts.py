@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tests.support import rdma_case
+from tests.support import rdma_case, site
 from tests.support.site import criterion, healthy_rdma, plan_of, verdict_of
 from validation.measures.rdma.ports import RdmaPortsFacts
-from validation.model import Plan, Result, VerdictDoc
+from validation.model import Measurement, Plan, Result, VerdictDoc
 
 WORDS = {
     "facts": {
@@ -29,6 +29,7 @@ WORDS = {
             "driver_libraries",
             "gpudirect",
         ),  # judged of nodes with GPUs, which these have not: test_trees.py
+        "parts",  # judged beside a BMC, of which this site declares none: test_hardware_judged.py
         *("numa_nodes",),  # words of how far a NUMA node is
         *("memory_beside_gib",),  # what memory at no processor says: test_judge_inventory.py
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown
@@ -51,7 +52,11 @@ CARD = rdma_case.card(SITE.nodes[0].ports[0])["device"]
 def healthy() -> list[Result]:
     found = rdma_case.results(SITE, PLAN)
     have = {r.measurement for r in found}
-    return [*found, *(healthy_rdma(m, device=CARD) for m in PLAN.measurements if m.id not in have)]
+
+    def one(m: Measurement) -> Result:
+        return site.healthy(m) if m.kind == "cabling" else healthy_rdma(m, device=CARD)
+
+    return [*found, *(one(m) for m in PLAN.measurements if m.id not in have)]
 
 
 HEALTHY = healthy()

@@ -169,6 +169,8 @@ IDLE7 = next(line + "\n" for line in PORTS.splitlines() if line.startswith("SW  
         (200, "ib-hdr", "2x NDR", "pass"),
         (200, "ib-hdr", "4x HDR", "pass"),
         (400, "ib-ndr", "4x NDR", "pass"),
+        (800, "ib-xdr", "4x XDR", "pass"),
+        (800, "ib-xdr", "4x NDR", "fail"),
         (56, "ib-fdr", "4x FDR", "pass"),
         (100, "ib-edr", "1x HDR", "fail"),
         (100, "ib-edr", "4x QDR", "fail"),

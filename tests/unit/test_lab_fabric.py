@@ -110,7 +110,7 @@ def test_a_lab_of_the_wrong_sort_is_told_and_not_taken_down(
     monkeypatch: pytest.MonkeyPatch, state: Path, healthy: bool
 ) -> None:
     standing(monkeypatch, make_spec("lab", 3, 4, RATE), healthy=healthy)
-    monkeypatch.setattr(labs, "check_ready", lambda _vms, rpms: None)
+    monkeypatch.setattr(labs, "check_ready", lambda _vms, rpms, lldp: None)
     for module in (labs, wanted_module):
         monkeypatch.setattr(module, "release_for", lambda _name: SimpleNamespace(title="debian 12", over=""))
     asked = wanted("roce40")
@@ -135,7 +135,7 @@ def test_the_inventory_is_written_into_the_labs_folder_and_where_a_copy_is_wante
 ) -> None:
     written: list[Path] = []
     spec = make_spec("lab", 3, 4, RATE)
-    monkeypatch.setattr(labs, "check_ready", lambda _vms, rpms: None)
+    monkeypatch.setattr(labs, "check_ready", lambda _vms, rpms, lldp: None)
     monkeypatch.setattr(labs, "running_as_asked", lambda *_: None)
     monkeypatch.setattr(labs, "_clear", lambda *_: None)  # the real one takes away the networks of a lab that runs
     monkeypatch.setattr(labs, "_make", lambda *_: (spec, None, None))

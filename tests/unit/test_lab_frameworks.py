@@ -161,6 +161,24 @@ def test_the_inventory_keeps_what_it_names_as_long_as_it_is_there(site: Site, tm
     assert site.framework.standing(told) == {}
 
 
+def test_programs_do_not_compile_what_they_import_because_nodes_cannot_keep_it(site: Site) -> None:
+    (site.packages / site.framework.engine / "newer.py").write_text("def f[T](a: T): pass\nnot python at all\n")
+    place = site.framework.root / site.provide().copy
+    package = next(place.glob(f"lib/*/site-packages/{site.framework.engine}"))
+    (compiled,) = package.glob("__pycache__/__init__.*.pyc")
+    assert f"{site.framework.place}/{place.name}/lib".encode() in compiled.read_bytes(), "as nodes see it"
+
+
+def test_a_machine_writes_the_commands_by_its_own_shell(tmp_path: Path) -> None:
+    scripts = frameworks.give(tmp_path, [], {"torch": "abc"})
+    (tmp_path / "root").mkdir()
+    words = frameworks.as_shell({f"{tmp_path}/root/{name}".lstrip("/"): text for name, text in scripts.items()})
+    subprocess.run(["sh"], input=words, text=True, check=True)
+    made = tmp_path / "root" / frameworks.PYTHON
+    assert made.read_text() == scripts[frameworks.PYTHON]
+    assert made.stat().st_mode & 0o777 == 0o755
+
+
 @pytest.mark.parametrize("order", [("torch", "tensorflow"), ("tensorflow", "torch")])
 def test_python_is_the_framework_s_and_with_both_pytorch_s(tmp_path: Path, order: tuple[str, str]) -> None:
     python = tmp_path / "usr/local/bin/python"

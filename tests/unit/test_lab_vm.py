@@ -17,10 +17,13 @@ from click.testing import CliRunner
 
 from toolkit.commands.lab import lab as lab_command
 from toolkit.commands.lab import parse_nodes
+from toolkit.engine.build import EngineInfo
 from toolkit.errors import LabError
 from toolkit.lab import accel, cpio, faults, host, inventory, network, nodes, vm, vmimage
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
+from toolkit.lab.devices import Emulation
+from toolkit.lab.frameworks import FRAMEWORKS
 from toolkit.lab.sh import run
 from toolkit.lab.sources import Release
 from toolkit.lab.spec import LabSpec, make_spec
@@ -93,6 +96,18 @@ def test_qemu_starts_the_kernel_directly_on_the_nodes_own_disk(spec: LabSpec, fo
     assert options(with_kvm, "-smp") == ["4"]
 
 
+def test_machines_see_the_frameworks_folders_of_the_host_and_cannot_write_there(spec: LabSpec, folders: Path):
+    words = vm.command(spec, spec.node("gpu1"), Path("/image"), cores=2)
+    shares = [dict(pair.partition("=")[::2] for pair in given.split(",")) for given in options(words, "-virtfs")]
+    mounted = [word for word in options(words, "-append")[0].split() if word.startswith("lab.share=")]
+    assert mounted == [
+        f"lab.share={share['mount_tag']},{one.place}" for share, one in zip(shares, FRAMEWORKS, strict=True)
+    ]
+    assert [share["path"] for share in shares] == [str(one.root) for one in FRAMEWORKS]
+    assert {share["readonly"] for share in shares} == {"on"}
+    assert {"9p", "9pnet_virtio"} <= set(vmimage.BOOT_MODULES)
+
+
 @pytest.mark.parametrize(("cores", "machines", "each"), [(1, 2, 1), (2, 2, 1), (8, 2, 4), (64, 2, 4)])
 def test_virtual_cpus_are_shared_out(cores: int, machines: int, each: int):
     assert vm.cpus(cores, machines) == each
@@ -135,7 +150,7 @@ def kernel_tree(folder: Path) -> Path:
         "kernel/fs/jbd2/jbd2.ko:\nkernel/lib/crc16.ko:\nkernel/drivers/block/virtio_blk.ko:\n"
         "kernel/arch/x86/crypto/crc32c-intel.ko:\nkernel/sound/snd.ko:\n"
     )
-    names = ("virtio_pci", "virtio_net", "crc32c_generic", "autofs4", "configfs")
+    names = ("virtio_pci", "virtio_net", "crc32c_generic", "autofs4", "configfs", "9pnet_virtio", "9p")
     (folder / "modules.builtin").write_text("".join(f"kernel/x/{n}.ko\n" for n in names))
     for line in (folder / "modules.dep").read_text().splitlines():
         path = folder / line.split(":")[0]
@@ -259,6 +274,19 @@ def test_inventory_says_what_is_emulated_and_which_ports_have_no_rdma(spec: LabS
     assert "rdma" not in json.dumps(plain)
 
 
+@pytest.mark.parametrize(
+    ("vms", "transports", "given"),
+    [(True, ("tcp", "verbs"), "verbs"), (True, ("tcp",), None), (False, ("tcp", "verbs"), None)],
+)
+def test_leases_of_machines_go_by_verbs_where_the_engine_has_them(
+    vms: bool, transports: tuple[str, ...], given: str | None
+):
+    info = EngineInfo("reference", "1", "1", "2.34", "x86_64", transports)
+    built = Emulation(Path("/lib"), Path("/engine.tar.gz"), "a" * 64, info)
+    found = inventory.engine_variables(built, Path("/engine.tar.gz"), vms)
+    assert found.get("remoting_server_transport") == given
+
+
 def test_faults_of_machines_are_refused_on_containers(spec: LabSpec, folders: Path):
     with pytest.raises(LabError, match=r"head is a container, and port-down needs .* these are gpu1, gpu2"):
         faults.check(spec, spec.node("head"), "port-down")
@@ -266,7 +294,7 @@ def test_faults_of_machines_are_refused_on_containers(spec: LabSpec, folders: Pa
     with pytest.raises(LabError, match="'toolkit lab up --nodes vm' has some"):
         faults.check(plain, plain.node("gpu1"), "rxe-missing")
     for kind in faults.FAULTS:
-        faults.check(spec, spec.node("gpu1"), kind)
+        faults.check(replace(spec, bmc=True, switch=True), spec.node("gpu1"), kind)
     faults.check(plain, plain.node("gpu1"), "slow-link")
 
 

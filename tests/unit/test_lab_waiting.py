@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,11 +34,23 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes by sleeping alone: a busy machine does not count, to the tenth of a second that errors name."""
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+
+
 def watch(greets: Callable[[], bool] = lambda: False, dead: str = "", **more: Any) -> NodeWatch:
     """Nodes whose ssh answers as `greets` says; the machine `dead` has no process."""
     return NodeWatch(lambda _address: greets(), lambda _lab, node: node != dead, **more)
 
 
+@pytest.mark.usefixtures("own_clock")
 def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders: Path):
     gpu1 = spec.node("gpu1")
     spec.node_dir(gpu1).mkdir(parents=True)
@@ -48,6 +61,7 @@ def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders
         wait_for_ssh(spec, gpu1, watch(dead="gpu1", ended_after_s=0.0), 5)
 
 
+@pytest.mark.usefixtures("own_clock")
 def test_a_container_that_never_answers_says_what_it_does(spec: LabSpec, folders: Path):
     """client1 was never started: that, and not only an empty console, stands in the error."""
     client1 = spec.node("client1")
@@ -58,6 +72,7 @@ def test_a_container_that_never_answers_says_what_it_does(spec: LabSpec, folders
         wait_for_ssh(spec, client1, watch(), 0.1)
 
 
+@pytest.mark.usefixtures("own_clock")
 def test_an_emulated_machine_is_waited_for_longer_where_the_host_is_busy(
     spec: LabSpec, folders: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -11,7 +11,7 @@ from tests.support.node_modules import load
 
 layers: Any = load("plugins/plugin_utils/layers.py")
 fabric: Any = load("plugins/plugin_utils/fabric.py")
-preflight: Any = load("plugins/plugin_utils/preflight.py")
+preflight: Any = load("plugins/plugin_utils/preflight_network.py")
 claims: Any = load("plugins/plugin_utils/claims.py")
 
 BOND = {"interface": "bond0", "address": "10.80.0.31/24", "bond_members": ["ens9f0", "ens9f1"]}

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from tests.support.lease_host import FakeSlurm
 from toolkit.commands import gpus as command
 from toolkit.lease import LeaseError
-from toolkit.lease.host import Host
-from toolkit.lease.reservations import calendar, parse_reservations
+from toolkit.lease.machine.host import Host
+from toolkit.lease.queue.reservations import calendar, parse_reservations
 
 LINE = (
     "ReservationName={name} StartTime={start} EndTime={end} Duration=04:00:00 Nodes={nodes} NodeCnt=1 CoreCnt=2 "

@@ -18,10 +18,12 @@ import pytest
 from tests.support import lease_forms
 from tests.support.lease_forms import instance, leased_gpu
 from tests.support.lease_host import FakeHost, FakeSlurm
-from toolkit.lease import LeaseError, container, images, ranks
+from toolkit.lease import LeaseError
+from toolkit.lease.client import images, ranks
 from toolkit.lease.container_forms import HELPER, ContainerWish, ImageNames, parse_wish, wish_words
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.instance_record import Instance
+from toolkit.lease.server import container
 
 NOBODY = pwd.getpwnam("nobody")
 ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.lease import LeaseError
+from toolkit.lease import LeaseError, framework_engine
 from toolkit.lease.engines import (
     EngineGpus,
     EngineStart,
@@ -67,7 +67,7 @@ def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path, monkeypatc
         torch.client(Path("/e"), by, tmp_path)
     assert not list(tmp_path.iterdir())
     assert torch.client(Path("/e"), by[:1], tmp_path)["ELASTIC_AI_TRANSPORT"] == "verbs"
-    monkeypatch.setattr(torch, "python_of", lambda _: Path("/python"))
+    monkeypatch.setattr(framework_engine, "python_of", lambda *_: Path("/python"))
     words = list(torch.command(replace(start(), transport="verbs")).argv)
     assert words[words.index("--transport") + 1] == "verbs"
     for name in ("lupine", "bitfusion"):

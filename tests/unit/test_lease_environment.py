@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
 from toolkit.commands import lease
-from toolkit.lease import LeaseError, hooks, instance
+from toolkit.lease import LeaseError
+from toolkit.lease.server import hooks, instance
 
 
 @pytest.fixture

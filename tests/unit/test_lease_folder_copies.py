@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.lease import LeaseError
-from toolkit.lease.folder_copies import readable
+from toolkit.lease.client.folder_copies import readable
 
 
 def by_mode(path: str | Path, wanted: int, **_more: object) -> bool:

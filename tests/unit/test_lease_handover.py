@@ -13,15 +13,17 @@ import yaml
 
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, handover, hooks, instance, leftovers, native, processes, static, sweep
+from toolkit.lease import LeaseError
 from toolkit.lease.instance_record import Instance
-from toolkit.lease.lease_locks import Busy, turn
-from toolkit.lease.native_records import read_records
-from toolkit.lease.openers import Opener
-from toolkit.lease.processes import Process
-from toolkit.lease.sockets import Occupant
+from toolkit.lease.machine import processes
+from toolkit.lease.machine.openers import Opener
+from toolkit.lease.machine.processes import Process
+from toolkit.lease.machine.sockets import Occupant
+from toolkit.lease.machine.unit import UnitFailed
+from toolkit.lease.server import handover, hooks, instance, leftovers, native, static, sweep
+from toolkit.lease.server.lease_locks import Busy, turn
+from toolkit.lease.server.native_records import read_records
 from toolkit.lease.static_forms import StaticWish
-from toolkit.lease.unit import UnitFailed
 
 ALICE, BOB = os.getuid() or 12_345, 12_346
 UNITS = "/system.slice/system-elastic\\x2dai\\x2dlease.slice/elastic-ai-lease@{}.service"
@@ -31,11 +33,6 @@ UNITS = "/system.slice/system-elastic\\x2dai\\x2dlease.slice/elastic-ai-lease@{}
 def _no_container(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where these tests run in one, control groups have a beginning of their own."""
     monkeypatch.setattr(processes, "_base", lambda _proc: "")
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(folder=tmp_path)
 
 
 def said(number: int = 41, gres: str = "gpu:v100:1(IDX:2)", uid: int = ALICE, **more: Any) -> list[Job]:

@@ -13,9 +13,10 @@ import pytest
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from tests.support.node_modules import load
-from toolkit.lease import LeaseError, idle, instance, instance_record, sweep
+from toolkit.lease import LeaseError, instance_record
+from toolkit.lease.jobs.slurm_text import SlurmJob
+from toolkit.lease.server import idle, instance, sweep
 from toolkit.lease.server_conf import ServerConf, class_of, read_server_conf
-from toolkit.lease.slurm_text import SlurmJob
 from toolkit.lease.wire import Deadline, EndCode
 from toolkit.pool_policy import check_pool
 from validation.model.load import ConfigError
@@ -187,3 +188,15 @@ def test_the_policy_says_it_and_the_server_reads_it(tmp_path: Path) -> None:
     conf = {"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "idle_minutes": minutes}
     path.write_text(json.dumps(conf))
     assert read_server_conf(path).idle_minutes == minutes
+
+
+@pytest.mark.parametrize(
+    ("pool", "images", "found"),
+    [
+        ({}, [], "training"),
+        ({"default_image": ""}, [{"name": "small"}, {"name": "large"}], "small"),
+        ({"default_image": "site:3"}, [{"name": "small"}], "site:3"),
+    ],
+)
+def test_the_default_image_is_the_policys_else_one_that_is_kept(pool: Any, images: Any, found: str) -> None:
+    assert load("plugins/plugin_utils/remoting.py").lease_default_image(pool, images) == found

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
@@ -15,22 +14,14 @@ import pytest
 from tests.support import lease_forms
 from tests.support.lease_host import UNIT_UID, FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, hooks, instance, leftovers, static, sweep, unit, wire
-from toolkit.lease.job_comment import ended_text
-from toolkit.lease.overlap import refuse_overlap
+from toolkit.lease import LeaseError, wire
+from toolkit.lease.jobs.job_comment import ended_text
+from toolkit.lease.jobs.slurm_text import Held, SlurmJob
+from toolkit.lease.machine import unit
+from toolkit.lease.server import hooks, instance, leftovers, static, sweep
+from toolkit.lease.server.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.static_forms import StaticWish, parse_wish
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(folder=tmp_path)
-
-
-@pytest.fixture
-def conf(host: FakeHost) -> ServerConf:
-    return host.serve()
 
 
 def said(number: int = 41, gres: str = "shard:v100:70(IDX:2)", **more: Any) -> list[Job]:

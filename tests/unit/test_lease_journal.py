@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import hooks, journal
+from toolkit.lease.server import hooks, journal
 
 
 def test_what_others_named_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:

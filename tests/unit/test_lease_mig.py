@@ -11,8 +11,10 @@ import pytest
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
-from toolkit.lease import LeaseError, engines, hooks, instance, mig, unit
-from toolkit.lease.nvml import Gpu, MigInstance
+from toolkit.lease import LeaseError, engines
+from toolkit.lease.machine import unit
+from toolkit.lease.machine.nvml import Gpu, MigInstance
+from toolkit.lease.server import hooks, instance, mig
 from toolkit.lease.server_conf import ServerConf
 
 #: GPU 0 as 1 + 1 + 2 + 3 slices of seven, GPU 1 not divided.

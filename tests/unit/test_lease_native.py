@@ -17,15 +17,12 @@ import pytest
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
-from toolkit.lease import LeaseError, fence, hooks, instance, native, sweep, unit
+from toolkit.lease import LeaseError
+from toolkit.lease.machine import fence, unit
+from toolkit.lease.server import hooks, instance, native, sweep
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 
 BOB = 2002
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(folder=tmp_path)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, hook: Any, host: FakeHost, number: int) -> int:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.nvml_driver import GPU_IS_LOST, NOT_SUPPORTED, Driver, drive, number
-from toolkit.lease import LeaseError, nvml
+from toolkit.lease import LeaseError
+from toolkit.lease.machine import nvml
 
 
 def lists(*pids: int) -> Callable[..., int]:

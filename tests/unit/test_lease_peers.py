@@ -14,16 +14,17 @@ import pytest
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from tests.support.node_modules import load_filters
-from toolkit.lease import instance, unit
 from toolkit.lease.engines import BESIDE
 from toolkit.lease.fields import DamagedDocument
 from toolkit.lease.instance_record import Instance
-from toolkit.lease.lease_job import LeaseJob
-from toolkit.lease.peers import meeting_of
-from toolkit.lease.processes import Process
+from toolkit.lease.jobs.lease_job import LeaseJob
+from toolkit.lease.jobs.slurm_text import SlurmJob
+from toolkit.lease.machine import unit
+from toolkit.lease.machine.processes import Process
+from toolkit.lease.machine.sockets import Occupant
+from toolkit.lease.server import instance
+from toolkit.lease.server.peers import meeting_of
 from toolkit.lease.server_conf import ServerConf, read_server_conf
-from toolkit.lease.slurm_text import SlurmJob
-from toolkit.lease.sockets import Occupant
 
 CLIENT, SERVERS = "10.77.1.12", {"gpu1": "10.77.1.13", "gpu2": "10.77.1.14", "gpu3": "10.77.1.15"}
 GRES = ["gpu:v100:1(IDX:0)", "gpu:v100:1(IDX:0)"]
@@ -128,6 +129,35 @@ def test_what_a_user_writes_of_a_job_changes_neither_secret_nor_servers(tmp_path
     wild = job(current_working_directory="/gpu3", standard_output="10.77.1.15 22")
     wild = replace(wild, comment=json.dumps(comment))
     assert meeting_of(one.host, LeaseJob.of(wild, "gpu1"), one.conf, "torch") == plain
+
+
+BOTH = ["gpu:v100:2(IDX:0-1)"]
+
+
+def test_the_gpus_of_one_server_meet_there_by_a_secret_of_its_own(tmp_path: Path) -> None:
+    """Without a word of Slurm's or a key, at whatever port it got; nobody but its sessions and its client comes."""
+    one = server(tmp_path, "gpu1", key=b"", servers={})
+    started = one.start(job(node="gpu1", gres=BOTH, submit_time=0))
+    own = SERVERS["gpu1"]
+    assert [(peer.address, peer.port) for peer in started.peers] == [(own, started.port)]
+    assert started.peers_text() == f"{own} {started.port}\n"
+    assert one.host.firewall.open == {(CLIENT, started.port), (CLIENT, started.agent_port), (own, started.port)}
+    given = unit.properties(started, one.host.run_dir / "41")
+    assert [line for line in given if line.startswith("IPAddress")] == [
+        "IPAddressDeny=any", f"IPAddressAllow={CLIENT}", f"IPAddressAllow={own}",
+    ]  # fmt: skip
+    secret = one.secret()
+    assert len(secret.strip()) == 64
+    instance.end_instance(one.host, "41")
+    one.start(job(node="gpu1", gres=BOTH))
+    assert one.secret() != secret
+
+
+def test_the_reference_engine_and_one_gpu_have_no_meeting(tmp_path: Path) -> None:
+    one = server(tmp_path, "gpu1")
+    for wish in ({"gres": BOTH, "engine": "reference"}, {"gres": GRES[:1]}):
+        found = LeaseJob.of(job(node="gpu1", **wish), "gpu1")
+        assert meeting_of(one.host, found, one.conf, str(wish.get("engine", "torch"))) is None
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.lease import engines, quota
+from toolkit.lease import engines
 from toolkit.lease.engines import LeasedGpu
+from toolkit.lease.machine import quota
 
 
 def gpu(shards: int, of: int, emulated: bool = True) -> LeasedGpu:

@@ -10,13 +10,14 @@ import pytest
 from tests.support import lease_forms
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import START, slurm_job
-from toolkit.lease import LeaseError, ask, running
+from toolkit.lease import LeaseError
+from toolkit.lease.client import ask, running
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fraction import GpuPart
-from toolkit.lease.job_comment import ended_text
+from toolkit.lease.jobs.job_comment import ended_text
+from toolkit.lease.jobs.slurm_text import SlurmError
+from toolkit.lease.jobs.submission import JobGpus, Submission
 from toolkit.lease.lease_request import LeaseRequest
-from toolkit.lease.slurm_text import SlurmError
-from toolkit.lease.submission import JobGpus, Submission
 
 ONE = Submission(LeaseRequest(1, GpuPart(140, 140)), JobGpus("gpu", 1), 1, ("10.0.0.2",), "client1")
 TWO = Submission(LeaseRequest(2, GpuPart(70, 140)), JobGpus("shard", 70), 2, ("10.0.0.2",), "client1")

@@ -16,8 +16,8 @@ FILES = [
 TAKES_APART = {"startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "index", "removeprefix"}
 #: What another program prints for people and in no other way, each read at one place.
 FOREIGN = {
-    "toolkit/lease/slurm_text.py": {"create step", "Memory required"},  # Slurm's errors
-    "toolkit/lease/container.py": {"no such image"},  # Docker's
+    "toolkit/lease/jobs/slurm_text.py": {"create step", "Memory required"},  # Slurm's errors
+    "toolkit/lease/server/container.py": {"no such image"},  # Docker's
 }
 
 

@@ -11,7 +11,8 @@ import pytest
 from tests.support.lease_forms import endpoint
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
-from toolkit.lease import LeaseError, ask, instance
+from toolkit.lease import LeaseError
+from toolkit.lease.client import ask
 from toolkit.lease.endpoint import check_engine
 from toolkit.lease.engines import (
     BESIDE,
@@ -26,8 +27,9 @@ from toolkit.lease.engines import (
 )
 from toolkit.lease.fields import DamagedDocument
 from toolkit.lease.instance_record import Instance
-from toolkit.lease.job_comment import JobComment
+from toolkit.lease.jobs.job_comment import JobComment
 from toolkit.lease.lease_request import LeaseWish
+from toolkit.lease.server import instance
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.static_forms import StaticWish, parse_wish
 

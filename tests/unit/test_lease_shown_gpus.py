@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import lease_forms
-from toolkit.lease import LeaseError, images, instance_record, running, shown_gpus
+from toolkit.lease import LeaseError, instance_record
+from toolkit.lease.client import images, running, shown_gpus
 from toolkit.lease.endpoint import gpus_text
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.fields import Fields

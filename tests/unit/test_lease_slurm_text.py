@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 from tests.support.lease_texts import COMMENT, FORMS, START, answer, jobs_of, node_text, slurm_job
-from toolkit.lease import Exit, LeaseError, ask, hooks, slurm
+from toolkit.lease import Exit, LeaseError
+from toolkit.lease.client import ask
 from toolkit.lease.fraction import GpuPart
-from toolkit.lease.job_comment import JobComment
+from toolkit.lease.jobs import slurm
+from toolkit.lease.jobs.job_comment import JobComment
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_text import Held, expand_hosts, parse_gres, parse_nodes
+from toolkit.lease.jobs.submission import JobGpus, Submission
 from toolkit.lease.lease_request import LeaseRequest
 from toolkit.lease.pool import gpus_of, where_text
 from toolkit.lease.pool_file import PoolDescription, PoolServer, ServerGpu
-from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_text import Held, expand_hosts, parse_gres, parse_nodes
-from toolkit.lease.submission import JobGpus, Submission
+from toolkit.lease.server import hooks
 
 ONE = Submission(LeaseRequest(1, GpuPart(140, 140)), JobGpus("shard", 140), 1, ("10.0.0.2",), "client1")
 RECORDED = Path(__file__).parents[1] / "data" / "lease"

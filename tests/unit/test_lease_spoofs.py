@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 from tests.support.lease_host import FakeHost
 from tests.support.lease_spoofs import ADOPTS, HIDES, QUOTES, TAKES_ALL, Controller, alices_lease, bobs_job
 from tests.support.lease_texts import FORMS, USERS_FIELDS, jobs_of, slurm_job
-from toolkit.lease import LeaseError, hooks, instance, manage, slurm
-from toolkit.lease.slurm_text import Held
+from toolkit.lease import LeaseError
+from toolkit.lease.client import manage
+from toolkit.lease.jobs import slurm
+from toolkit.lease.jobs.slurm_text import Held
+from toolkit.lease.server import hooks, instance
 
 UID = os.getuid()
 

@@ -11,8 +11,8 @@ import pytest
 from tests.support import lease_forms
 from toolkit.commands import lease_static
 from toolkit.lease import SERVER_CONF, LeaseError
+from toolkit.lease.client.keep_request import KeepRequest
 from toolkit.lease.endpoint import parse
-from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.lease_request import LeaseWish
 from toolkit.lease.static_forms import StaticGrant, StaticLease, StaticWish, leases_text, parse_wish
 

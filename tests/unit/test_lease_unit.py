@@ -13,20 +13,12 @@ import yaml
 from tests.support import lease_forms
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
-from toolkit.lease import LeaseError, instance, unit
+from toolkit.lease import LeaseError
 from toolkit.lease.endpoint import parse
+from toolkit.lease.jobs.slurm_text import SlurmJob
+from toolkit.lease.machine import unit
+from toolkit.lease.server import instance
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import SlurmJob
-
-
-@pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
-    return FakeHost(folder=tmp_path)
-
-
-@pytest.fixture
-def conf(host: FakeHost) -> ServerConf:
-    return host.serve()
 
 
 def job() -> SlurmJob:

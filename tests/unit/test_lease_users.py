@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.lease import users
+from toolkit.lease.machine import users
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import pytest
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import slurm_job
-from toolkit.lease import Exit, LeaseError, waiting
-from toolkit.lease.job_comment import ended_text
-from toolkit.lease.slurm_text import JobState
+from toolkit.lease import Exit, LeaseError
+from toolkit.lease.client import waiting
+from toolkit.lease.jobs.job_comment import ended_text
+from toolkit.lease.jobs.slurm_text import JobState
 
 
 def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:

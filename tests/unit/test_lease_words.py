@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from toolkit.lease.display import clock, until
-from toolkit.lease.slurm import said
+from toolkit.lease.jobs.slurm import said
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("toolkit/lease/*.py", "toolkit/lease/engines/*.py")
+FOLDERS = ("toolkit/lease/**/*.py",)
 
 
 def _awaited(tree: ast.AST) -> set[ast.AST]:

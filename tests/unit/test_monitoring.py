@@ -16,6 +16,7 @@ import yaml
 from tests.support.node_modules import ROOT, load_filters, run
 from tests.support.nvml_driver import NOT_SUPPORTED, Driver, drive, number
 from tests.support.package_indices import unrecorded
+from toolkit.backup.on_head import HELP as BACKUP_METRICS
 from validation.trend.metrics import HELP as SITE_METRICS
 
 ROLE = ROOT / "roles/monitoring"
@@ -183,7 +184,7 @@ def expressions() -> list[str]:
 
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
-    known |= set(SITE_METRICS)
+    known |= set(SITE_METRICS) | set(BACKUP_METRICS)
     known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}
     assert asked <= known

@@ -11,8 +11,8 @@ from tests.support.lease_texts import answer, node_text, slurm_job
 from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key
 from toolkit.errors import UsageFault
-from toolkit.lease.slurm_text import parse_nodes
-from toolkit.node import accept, checks, join, playbooks
+from toolkit.lease.jobs.slurm_text import parse_nodes
+from toolkit.node import accept, checks, join, leave, playbooks
 from toolkit.node.drain import DrainReason, read_drain
 from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
@@ -171,6 +171,24 @@ def test_nodes_that_cannot_join_are_refused():
 def test_the_last_server_does_not_leave(tmp_path):
     with pytest.raises(UsageFault, match="last GPU server"):
         checks.removable(site.lab(("head", "gpu1")), tmp_path, pool(gpu1="IDLE"), "gpu1")
+
+
+def test_the_head_does_not_leave_although_it_is_a_gpu_server(tmp_path, monkeypatch):
+    head = LAB.node("head").model_copy(update={"groups": ("heads", "gpu_servers")})
+    lab = LAB.model_copy(update={"nodes": (head, *LAB.nodes[1:])})
+    assert checks.node_of(lab, Path("inv"), "head") == head
+    asked = Asked(answer([]), nodes=node_text("head", state="IDLE"))
+    found = type("Site", (), {"topology": lab})()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for module in (leave, join):
+        monkeypatch.setattr(module, "read_site", lambda inventory: found)
+        monkeypatch.setattr(module, "Head", lambda topology: asked)
+    with pytest.raises(UsageFault, match=r"head is the head .*node remove would take Slurm"):
+        leave.remove("head", tmp_path / "inventory", None, False, print)
+    newcomer = join.Newcomer("head", tmp_path / "inventory", tmp_path, None, (), None, None)
+    with pytest.raises(UsageFault, match=r"head is the head .*node replace would take Slurm"):
+        join.Joining("replace", newcomer, print)
+    assert asked.said == []
 
 
 @pytest.mark.parametrize(

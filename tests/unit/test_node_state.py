@@ -99,6 +99,25 @@ def test_what_is_wrong_with_a_node_is_said_of_it_alone(changes, words):
     assert findings[0].criteria == ("pf.state",)
 
 
+def test_a_server_that_answers_one_node_of_four_is_slow_and_blames_none_of_the_others():
+    """A forwarder that was busy for as long as three of them asked it."""
+
+    def asks(*answered):
+        def change(m):
+            if m.kind != "facts":
+                return None
+            servers = [{"address": "192.0.2.53", "answers": m.nodes[0] in answered}]
+            return healthy(m, facts={"state": state(m.nodes[0], name_servers=servers), "cpu_count": 4})
+
+        verdict = verdict_of(LAB, PLAN, results_of(PLAN, change))
+        return {j.subject for j in criterion(verdict, "pf.state").judgements if j.verdict == "fail"}
+
+    assert asks("gpu1") == set()
+    assert asks("gpu1", "head") == set()
+    assert asks("gpu1", "head", "client1") == {"gpu2"}
+    assert asks() == set()
+
+
 def clock_s(node, ahead_s=0.0):
     """What a node's clock says while its facts are taken, where it is so much ahead of this machine's."""
     (m,) = (m for m in PLAN.measurements if m.kind == "facts" and m.nodes == (node,))
@@ -261,6 +280,25 @@ def test_a_question_that_is_lost_is_asked_again_and_a_late_answer_counts(late: b
         begun = time.monotonic()
         assert not node_state.answers("127.0.0.1", server.getsockname()[1], 0.3, again_s=0.1)
         assert time.monotonic() - begun < 1
+
+
+def test_a_refusal_of_a_moment_is_no_silence():
+    """A forwarder that is started anew refuses at first."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+
+    def begin_late():
+        time.sleep(0.5)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+            server.bind(("127.0.0.1", port))
+            said, who = server.recvfrom(512)
+            server.sendto(said[:2] + b"\x81\x80" + bytes(8), who)
+
+    thread = threading.Thread(target=begin_late, daemon=True)
+    thread.start()
+    assert node_state.answers("127.0.0.1", port, 20, again_s=0.1)
+    thread.join()
 
 
 def test_name_servers_are_those_that_a_resolver_reads(tmp_path: Path):

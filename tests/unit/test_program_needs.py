@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import LeaseError, placement, program_needs
+from toolkit.lease import LeaseError
+from toolkit.lease.before import program_needs
+from toolkit.lease.before.program_needs import PythonHas, ask_python, needs_of
+from toolkit.lease.before.program_words import program_of
+from toolkit.lease.client import placement
+from toolkit.lease.client.run_request import RunRequest
 from toolkit.lease.engines import BESIDE
 from toolkit.lease.lease_request import LeaseWish
-from toolkit.lease.program_needs import PythonHas, ask_python, needs_of
-from toolkit.lease.program_words import program_of
-from toolkit.lease.run_request import RunRequest
 
 
 @pytest.fixture(autouse=True)
@@ -247,6 +249,7 @@ def chosen(
     Path("train.py").write_text(text)
     monkeypatch.setattr(placement, "ask_python", lambda _python: PythonHas(has))
     monkeypatch.setattr(program_needs, "ask_python", lambda _python, _names=(): PythonHas(has))
+    monkeypatch.setattr(placement, "absent_here", lambda _imports, _python: [])
     wish = LeaseWish(engine=str(options.pop("engine", "")))
     return placement.place(host, RunRequest((sys.executable, "train.py"), wish, **options))  # type: ignore[arg-type]
 
@@ -354,7 +357,7 @@ def test_a_lease_that_is_there_is_held_against_the_program(host: FakeHost, monke
         placement.refuse_on_lease(host.engine_dir, request, "torch")
     with pytest.raises(LeaseError, match="runs on what the lease has; omit --engine"):
         RunRequest.checked(program=("a",), lease=42, engine="torch", **dict.fromkeys(
-            ("part", "memory_mib", "servers", "seconds")), count=1, apart=False, gpu_class="")  # fmt: skip
+            ("part", "memory_mib", "servers", "seconds", "up_to")), count=1, apart=False, gpu_class="")  # fmt: skip
 
 
 def test_of_the_python_of_an_image_nothing_is_known(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,6 +376,9 @@ def test_a_prompt_and_a_notebook_are_told_how_they_get_gpus_here(
 ) -> None:
     engines(host, "reference")
     monkeypatch.setattr(placement, "ask_python", lambda _python: PythonHas("2.13.0"))
+    with pytest.raises(LeaseError, match=r"has no nowhere_at_all \(-m nowhere_at_all\); install it there"):
+        placement.place(host, RunRequest((sys.executable, "-m", "nowhere_at_all"), LeaseWish(engine="torch")))
+    monkeypatch.setattr(placement, "absent_here", lambda _imports, _python: [])
     for words in ((sys.executable, "-i"), (sys.executable, "-m", "IPython"), ("cat",)):
         found = placement.place(host, RunRequest(words))
         assert (found.where, "(if it does: --engine torch)" in found.told) == ("server", True)

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeHost
-from toolkit.lease import LeaseError, placement, program_needs
+from toolkit.lease import LeaseError
+from toolkit.lease.before import program_needs
+from toolkit.lease.before.program_needs import Needs, PythonHas, needs_of
+from toolkit.lease.before.program_words import hides_engines
+from toolkit.lease.client import placement
+from toolkit.lease.client.run_request import RunRequest
+from toolkit.lease.client.running import check_servers
 from toolkit.lease.engines import BESIDE, installed
 from toolkit.lease.lease_request import LeaseWish
-from toolkit.lease.program_needs import Needs, PythonHas, needs_of
-from toolkit.lease.program_words import hides_engines
-from toolkit.lease.run_request import RunRequest
-from toolkit.lease.running import check_servers
 
 KERAS = "import keras\nkeras.Sequential()\n"
 
@@ -99,6 +101,7 @@ def chosen(
     Path("train.py").write_text(text)
     monkeypatch.setattr(placement, "ask_python", lambda _python: PythonHas(tensorflow=has))
     monkeypatch.setattr(program_needs, "ask_python", lambda _python, _names=(): PythonHas(tensorflow=has))
+    monkeypatch.setattr(placement, "absent_here", lambda _imports, _python: [])
     wish = LeaseWish(engine=str(options.pop("engine", "")))
     return placement.place(host, RunRequest((sys.executable, "train.py"), wish, **options))  # type: ignore[arg-type]
 

@@ -254,7 +254,7 @@ def test_every_scenario_plays_its_stage_and_some_scenario_plays_every_role() -> 
         ([], []),
         (["docs/testing.md", "validation/verdict/judge.py", "tests/unit/test_judge.py"], []),
         (["roles/preflight/tasks/main.yml"], ["default", "preflight"]),
-        (["roles/slurm/templates/gone.j2"], ["default", "monitoring", "pool", "remoting"]),
+        (["roles/slurm/templates/gone.j2"], ["default", "monitoring", "page", "pool", "remoting"]),
         (["molecule/gpu/tests/test_gpu.py"], ["gpu"]),
         (["validation/asbuilt/test_fabric.py"], ["default", "fabric"]),
         (["playbooks/teardown.yml"], ["default"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,51 @@ def test_no_message_asks_for_what_only_a_checkout_has() -> None:
         for match in only.finditer(path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+#: Archives, packages and built programs by their names. Sources and recorded texts are kept, not what is made of them.
+BUILT = re.compile(
+    r"\.(?:deb|rpm|apk|whl|egg|zip|jar|tar|tgz|tbz2|txz|gz|bz2|xz|zst|lz4|7z|rar|cpio|iso|img|qcow2"
+    r"|so|o|a|ko|exe|dll|dylib|pyc|class|wasm|cubin|fatbin)(?:\.\d[\d.]*)?$",
+    re.IGNORECASE,
+)
+#: Archives, packages and built programs by how they begin, whatever they are named; a tar has its mark at 257.
+BEGIN = (b"!<arch>\n", b"\xed\xab\xee\xdb", b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd",
+         b"7z\xbc\xaf\x27\x1c", b"\x7fELF", b"MZ\x90\0")  # fmt: skip
+TAR_MARK, TAR_AT = b"ustar", 257
+#: The recorded run that the sample is made of (tools/make_sample.py --record).
+ARCHIVES = {"tests/data/sample/rehearsal.tar.xz"}
+
+
+def built(name: str, begin: bytes) -> bool:
+    """Whether a file is an archive, a package or a built program, by its name or its first bytes."""
+    return bool(BUILT.search(name)) or begin.startswith(BEGIN) or begin[TAR_AT:].startswith(TAR_MARK)
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [
+        ("a/munge_0.5_amd64.deb", b""),
+        ("a/munge", b"!<arch>\ndebian-binary"),
+        ("lib/libx.so.1.2", b""),
+        ("data", bytes(257) + b"ustar\x0000"),
+        ("x.tar.gz", b""),
+        ("tool", b"\x7fELF\x02"),
+    ],
+)
+def test_an_archive_or_a_built_program_is_seen_by_name_or_first_bytes(name: str, begin: bytes) -> None:
+    assert built(name, begin)
+    assert not built("a.md", b"# so.called")
+
+
+def test_no_archive_package_or_built_program_is_tracked() -> None:
+    asked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode != 0:
+        pytest.skip("this copy has no git repository")
+    found = []
+    for name in filter(None, asked.stdout.split("\0")):
+        path = ROOT / name
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                found += [name] if built(name, file.read(TAR_AT + len(TAR_MARK))) else []
+    assert set(found) == ARCHIVES, "git rm --cached what is not in this list, and keep what it is made of"

@@ -14,7 +14,7 @@ from tests.support.tree_case import judged as judged_on_metal
 from tests.support.trees import SERVERS
 from tests.unit.test_here import one
 from tests.unit.test_here_virtual import judged, verdicts
-from toolkit.lease.copybench import Bench
+from toolkit.lease.programs.copybench import Bench
 from validation.kinds import parse
 from validation.probes import nvlinks
 from validation.rules.gpus import nvlinks as wired

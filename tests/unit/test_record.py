@@ -51,3 +51,8 @@ def test_a_damaged_record_is_named():
 def test_the_order_of_a_set_makes_no_other_record():
     first, again = (record({}, {"repos": result(stand_ins=names)}, "current") for names in (["b", "a"], ["a", "b"]))
     assert first == again
+
+
+def test_notes_of_a_run_are_no_part_of_what_a_node_is():
+    noted = record({}, {"preflight": result(notes=["kernel module nouveau is loaded"])}, "current")
+    assert noted == record({}, {"preflight": result(notes=[])}, "current")

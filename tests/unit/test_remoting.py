@@ -21,7 +21,7 @@ from tests.support.remoting_documents import (
     isolated,
 )
 from tests.support.site import criterion, healthy, lab, plan_of, result, verdict_of
-from toolkit.lease.copybench import rdma_packets
+from toolkit.lease.programs.copybench import rdma_packets
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.remoting import remoting_isolate_probe

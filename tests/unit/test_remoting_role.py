@@ -20,12 +20,13 @@ UNIT = "elastic-ai-mps.service"
 
 
 def role(name_of: str, which: str = "remoting_server", **given: Any) -> Any:
-    """A variable of the role with these of the inventory."""
+    """A variable of the role with these of the inventory; of several lines: a template of its."""
     loader = DataLoader()
     variables: dict[str, Any] = {"role_path": str(ROOT / "roles" / which), "inventory_hostname": "gpu1"}
     for name in ("defaults", "vars"):
         variables |= loader.load_from_file(str(ROOT / f"roles/{which}/{name}/main.yml"), trusted_as_template=True)
-    return Templar(loader, variables | given).template(trust_as_template("{{ " + name_of + " }}"))
+    expression = name_of if "\n" in name_of else "{{ " + name_of + " }}"
+    return Templar(loader, variables | given).template(trust_as_template(expression))
 
 
 def test_the_mps_daemon_runs_where_parts_are_held_by_it() -> None:
@@ -84,9 +85,42 @@ def test_each_user_of_a_client_begins_so_many_connections(servers: dict[str, Any
     assert "meta skuid != 0" in rules
 
 
-def test_the_engine_of_pytorch_is_beside_the_first_and_has_a_pytorch(tmp_path: Path) -> None:
-    archive = tmp_path / "torch.tar.gz"
-    about = json.dumps({"engine": "torch", "release": "1", "torch": ["2.12", "2.13"]}).encode()
+@pytest.mark.parametrize(
+    ("groups", "keeps"),
+    [
+        ({"clients": ["node1"], "gpu_servers": ["gpu1"]}, True),
+        ({"heads": ["node1"], "gpu_servers": ["gpu1"]}, True),
+        ({"heads": ["head"], "gpu_servers": ["node1"]}, False),
+        ({"heads": ["node1"], "clients": ["node1"], "gpu_servers": ["node1"]}, True),
+    ],
+)
+def test_units_of_users_are_started_where_they_log_in_and_not_on_a_gpu_server(
+    groups: dict[str, Any], keeps: bool
+) -> None:
+    given = {"groups": groups, "inventory_hostname": "node1"}
+    assert role("__remoting_client_kept", "remoting_client", **given) == ("present" if keeps else "absent")
+    template = (ROOT / "roles/remoting_client/templates/sudoers.j2").read_text(encoding="utf-8")
+    sudoers = role(template, "remoting_client", **given)
+    assert "bin/extend\n" in sudoers
+    assert ("NOPASSWD: /usr/lib/elastic-ai/lease/bin/keep\n" in sudoers) is keeps
+    assert ("Defaults!/usr/lib/elastic-ai/lease/bin/keep !pam_session\n" in sudoers) is keeps
+
+
+@pytest.mark.parametrize(
+    ("name", "releases", "wanted", "own", "mirrored"),
+    [
+        ("torch", ["2.12", "2.13"], "torch==2.13.*", {"version": "2.12.1"}, "torch==2.12.1"),
+        (
+            "tensorflow", ["2.20", "2.21"], "tensorflow[and-cuda]==2.21.*",
+            {"version": "2.20.1", "wheel": "tensorflow-cpu"}, "tensorflow-cpu==2.20.1",
+        ),
+    ],
+)  # fmt: skip
+def test_the_engine_of_a_framework_is_beside_the_first_and_has_its_framework(
+    tmp_path: Path, name: str, releases: list[str], wanted: str, own: dict[str, str], mirrored: str
+) -> None:
+    archive = tmp_path / f"{name}.tar.gz"
+    about = json.dumps({"engine": name, "release": "1", name: releases}).encode()
     with tarfile.open(archive, "w:gz") as tar:
         member = tarfile.TarInfo("engine.json")
         member.size = len(about)
@@ -95,86 +129,32 @@ def test_the_engine_of_pytorch_is_beside_the_first_and_has_a_pytorch(tmp_path: P
         "role_path": str(ROOT / "roles/remoting_server"),
         "inventory_hostname": "gpu1",
         "remoting_server_found": {"problem": ""},
-        "remoting_engine_torch_artifact": str(archive),
-        "remoting_engine_torch_sha256": "a" * 64,
+        f"remoting_engine_{name}_artifact": str(archive),
+        f"remoting_engine_{name}_sha256": "a" * 64,
         "ansible_facts": {"os_family": "Debian"},
     }
-    venv = "/opt/elastic-ai/engine/beside/torch/venv"
+    venv = f"/opt/elastic-ai/engine/beside/{name}/venv"
     pip = [f"{venv}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    mirror = {"remoting_server_torch_index": "https://mirror.example/simple", "remoting_server_torch_version": "2.12.1"}
-    url = {"remoting_engine_torch_artifact": "https://mirror.example/engine.tar.gz"}
-    changes: list[dict[str, Any]] = [
-        {}, mirror, {"remoting_server_torch_wheels": "/srv/w"}, {"remoting_server_torch_python": "/opt/py"}, url,
-    ]  # fmt: skip
-    names = ("artifacts", "torch_pip", "torch_python", "packages", "torch_version", "not_applicable")
-    cases = [{**given, **change} for change in changes]
-    found = role_values("remoting_server", [f"__remoting_server_{name}" for name in names], cases)
-    plain, by_mirror, by_wheels, own, by_url = (
-        {name: values[f"__remoting_server_{name}"] for name in names} for values in found
+    index = "https://mirror.example/simple"
+    mirror = {f"remoting_server_{name}_{key}": value for key, value in {"index": index, **own}.items()}
+    wheels, python = ({f"remoting_server_{name}_{key}": f"/srv/{key}"} for key in ("wheels", "python"))
+    url = {f"remoting_engine_{name}_artifact": "https://mirror.example/engine.tar.gz"}
+    names = ("artifacts", f"{name}_pip", f"{name}_python", "packages", f"{name}_version", "not_applicable")
+    cases = [{**given, **change} for change in ({}, mirror, wheels, python, url)]
+    found = role_values("remoting_server", [f"__remoting_server_{one}" for one in names], cases)
+    plain, by_mirror, by_wheels, by_own, by_url = (
+        {one: values[f"__remoting_server_{one}"] for one in names} for values in found
     )
-    assert plain["artifacts"]["torch"] == {
-        "path": str(archive), "sha256": "a" * 64, "root": "/opt/elastic-ai/engine/beside/torch",
-        "variable": "remoting_engine_torch",
+    assert plain["artifacts"][name] == {
+        "path": str(archive), "sha256": "a" * 64, "root": f"/opt/elastic-ai/engine/beside/{name}",
+        "variable": f"remoting_engine_{name}",
     }  # fmt: skip
-    assert plain["torch_pip"] == [*pip, "torch==2.13.*"]
-    assert by_mirror["torch_pip"] == [*pip, "--index-url", "https://mirror.example/simple", "torch==2.12.1"]
-    assert by_wheels["torch_pip"] == [*pip, "--no-index", "--find-links", "/srv/w", "torch==2.13.*"]
-    assert plain["torch_python"] == f"{venv}/bin/python"
+    assert plain[f"{name}_pip"] == [*pip, wanted]
+    assert by_mirror[f"{name}_pip"] == [*pip, "--index-url", index, mirrored]
+    assert by_wheels[f"{name}_pip"] == [*pip, "--no-index", "--find-links", "/srv/wheels", wanted]
+    assert plain[f"{name}_python"] == f"{venv}/bin/python"
     assert "python3-venv" in plain["packages"]
-    assert own["torch_python"] == "/opt/py"
-    assert "python3-venv" not in own["packages"]
-    assert by_url["torch_version"] == "", "its archive is not on this machine"
-    assert plain["not_applicable"] == [], "it may be the only engine"
-
-
-def test_the_engine_of_tensorflow_is_beside_the_first_and_has_a_tensorflow(tmp_path: Path) -> None:
-    archive = tmp_path / "tensorflow.tar.gz"
-    about = json.dumps({"engine": "tensorflow", "release": "1", "tensorflow": ["2.20", "2.21"]}).encode()
-    with tarfile.open(archive, "w:gz") as tar:
-        member = tarfile.TarInfo("engine.json")
-        member.size = len(about)
-        tar.addfile(member, io.BytesIO(about))
-    given: dict[str, Any] = {
-        "role_path": str(ROOT / "roles/remoting_server"),
-        "inventory_hostname": "gpu1",
-        "remoting_server_found": {"problem": ""},
-        "remoting_engine_tensorflow_artifact": str(archive),
-        "remoting_engine_tensorflow_sha256": "a" * 64,
-        "ansible_facts": {"os_family": "Debian"},
-    }
-    venv = "/opt/elastic-ai/engine/beside/tensorflow/venv"
-    pip = [f"{venv}/bin/python", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
-    mirror = {
-        "remoting_server_tensorflow_index": "https://mirror.example/simple",
-        "remoting_server_tensorflow_version": "2.20.1",
-        "remoting_server_tensorflow_wheel": "tensorflow-cpu",
-    }
-    url = {"remoting_engine_tensorflow_artifact": "https://mirror.example/engine.tar.gz"}
-    changes: list[dict[str, Any]] = [
-        {}, mirror, {"remoting_server_tensorflow_wheels": "/srv/w"}, {"remoting_server_tensorflow_python": "/opt/py"},
-        url,
-    ]  # fmt: skip
-    names = ("artifacts", "tensorflow_pip", "tensorflow_python", "packages", "tensorflow_version", "not_applicable")
-    cases = [{**given, **change} for change in changes]
-    found = role_values("remoting_server", [f"__remoting_server_{name}" for name in names], cases)
-    plain, by_mirror, by_wheels, own, by_url = (
-        {name: values[f"__remoting_server_{name}"] for name in names} for values in found
-    )
-    assert plain["artifacts"]["tensorflow"] == {
-        "path": str(archive), "sha256": "a" * 64, "root": "/opt/elastic-ai/engine/beside/tensorflow",
-        "variable": "remoting_engine_tensorflow",
-    }  # fmt: skip
-    assert plain["tensorflow_pip"] == [*pip, "tensorflow[and-cuda]==2.21.*"]
-    assert by_mirror["tensorflow_pip"] == [
-        *pip,
-        "--index-url",
-        "https://mirror.example/simple",
-        "tensorflow-cpu==2.20.1",
-    ]
-    assert by_wheels["tensorflow_pip"] == [*pip, "--no-index", "--find-links", "/srv/w", "tensorflow[and-cuda]==2.21.*"]
-    assert plain["tensorflow_python"] == f"{venv}/bin/python"
-    assert "python3-venv" in plain["packages"]
-    assert own["tensorflow_python"] == "/opt/py"
-    assert "python3-venv" not in own["packages"]
-    assert by_url["tensorflow_version"] == "", "its archive is not on this machine"
+    assert by_own[f"{name}_python"] == "/srv/python"
+    assert "python3-venv" not in by_own["packages"]
+    assert by_url[f"{name}_version"] == "", "its archive is not on this machine"
     assert plain["not_applicable"] == [], "it may be the only engine"

@@ -3,16 +3,13 @@ a lab's."""
 
 from __future__ import annotations
 
-import copy
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.load_documents import Recorded, Report, of_job, with_engine
 from tests.support.remote_move_documents import move_result
 from tests.support.remote_neighbours_documents import beside_result
 from tests.support.site import LAB, criterion, hardware, plan_of, result, verdict_of
@@ -22,52 +19,21 @@ from validation.measures.remoting import plan_torch, remoting_isolate_probe, rem
 from validation.measures.remoting.counts import subject_of
 from validation.measures.remoting.facts import SAME_BITS, TITLES
 from validation.measures.remoting.neighbours import NeighbourFacts
-from validation.measures.remoting.train import HEADING, RemoteTrainFacts
 from validation.model import Judgement, Measurement, Result, Topology
 from validation.probes import remoting, remoting_program
 from validation.probes.tool import Ran
 
-RECORD = json.loads((Path(__file__).parents[1] / "data/torch-load-train.json").read_text())
-PARAMS: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in RECORD["params"].items()}
-Report = dict[str, Any]
+RECORDED = Recorded("torch-load-train.json")
+PARAMS, document = RECORDED.params, RECORDED.document
 
 
 def with_torch(topology: Topology) -> Topology:
-    """The same site, whose inventory gives it the engine torch."""
-    nodes = tuple(node.model_copy(update={"torch_engine": True}) for node in topology.nodes)
-    return topology.model_copy(update={"nodes": nodes})
-
-
-def document(change: Callable[[int, str, int, Report], object] = lambda *_: None, **facts: Any) -> Any:
-    """The lab's, with some job's report changed."""
-    made = copy.deepcopy(RECORD["document"])
-    words = HEADING.split(made["stdout"])
-    lines = []
-    for turn, of, way, batch, text in zip(*(words[at::5] for at in range(1, 6)), strict=True):
-        report = json.loads(text)
-        change(int(turn), way, int(batch), report)
-        lines.append(f"== turn {turn} of {of}: {way} {batch}\n{json.dumps(report)}\n")
-    return {**made, "stdout": "".join(lines), "facts": {**made["facts"], **facts}}
-
-
-def of_job(turn: int, way: str, batch: int, **changes: Any) -> Callable[[int, str, int, Report], object]:
-    return lambda *who: who[3].update(changes) if who[:3] == (turn, way, batch) else None
+    return with_engine(topology, "torch")
 
 
 def real(*who: Any) -> None:
     """As on GPUs that are not emulated."""
     who[3]["emulated"] = False
-
-
-def test_a_lab_s_document_says_network_engine_and_that_both_ways_have_the_same_bits() -> None:
-    samples, facts = parse("remoting-train", document(), PARAMS)
-    assert isinstance(facts, RemoteTrainFacts)
-    assert (facts.engine, facts.network, facts.side, facts.thin) == ("torch", "alexnet", 63, 8)
-    assert facts.title == "AlexNet (images of 63 x 63, 1/8 of the channels)"
-    assert (samples[0].metric, samples[0].value) == ("differing_runs", 0)
-    assert {run.host for run in facts.of("native", 4)} == {"gpu1"}
-    assert {run.host for run in facts.of("remote", 4)} == {"client1"}
-    assert len(facts.rates("remote", 16)) == 2 * (int(PARAMS["steps"]) - 1)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +139,7 @@ def test_all_batches_of_a_turn_are_one_process_each_way(monkeypatch: pytest.Monk
     monkeypatch.setattr(remoting, "ask", lambda *_: {"lease": 5, "gpus": [{"node": "gpu1", "emulated": True}]})
     monkeypatch.setattr(remoting, "release", lambda _lease: None)
     monkeypatch.setattr(remoting_train_probe, "run_tool", run_tool)
-    monkeypatch.setattr(remoting_program, "python", lambda: "/usr/bin/python3")
+    monkeypatch.setattr(remoting_program, "python", lambda *_: "/usr/bin/python3")
     load = ["--network", "alexnet", "--side", "63"]
     asked = remoting_train_probe.Asked("gpu1", ["4", "16"], 2, 9, 1, 1, 60.0, load)
     said = remoting_train_probe.train(asked, remoting_train_probe.COSTS).stdout
@@ -184,19 +150,6 @@ def test_all_batches_of_a_turn_are_one_process_each_way(monkeypatch: pytest.Monk
     assert native[native.index("--processor") + 1] == "GPU-7"
     assert remote[:6] == ["toolkit", "run", "--lease", "5", "--", "/usr/bin/python3"]
     assert not any(remoting_train_probe.COSTS in command for command in ran)
-
-
-def test_the_program_comes_to_a_server_as_text_and_starts_there(tmp_path: Path) -> None:
-    """With a stand-in for torch: that the texts import each other, and nothing else of ours, is what can break."""
-    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
-    words = remoting_program.there(["--network", "alexnet"], ["GPU-7"], emulated=True)
-    texts = words[words.index("-c") + 2 :]
-    run = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{texts[0]}", *texts[1:]],
-        capture_output=True, text=True, check=False, env={"PYTHONPATH": ""}, cwd="/",
-    )  # fmt: skip
-    assert run.stderr.strip() == "torch was imported"
-    assert max(map(len, words)) < 1 << 17, "what the kernel takes as one word"
 
 
 def test_networks_have_names_in_reports_and_those_that_normalise_are_known() -> None:
@@ -211,10 +164,11 @@ def test_networks_have_names_in_reports_and_those_that_normalise_are_known() -> 
 def test_parts_and_attempts_are_made_by_pytorch_programs_too() -> None:
     mine = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.params.get("engine") == "torch"]
     parts = [(m.params["server"], m.params["parts"]) for m in mine if m.kind == "remoting-fraction"]
-    assert parts == [*(("gpu1", whole) for whole in plan_torch.WHOLES), ("gpu2", plan_torch.WHOLES[0])]
+    assert parts == [(server, whole) for server in ("gpu1", "gpu2") for whole in plan_torch.WHOLES]
     assert [m.params["server"] for m in mine if m.kind == "remoting-isolate"] == ["gpu1", "gpu2"]
     shared = [m for m in plan_of(with_torch(LAB), ("remoting",)).measurements if m.id.startswith("remoting-shares")]
-    assert {m.params["parts"] for m in shared if "load" in m.params} == set(plan_torch.WHOLES)
+    cut = [(m.params["server"], m.params["parts"]) for m in shared if "load" in m.params]
+    assert cut == parts, "each server holds its own parts"
 
 
 def test_rows_of_a_criterion_have_names_of_their_own_whichever_program_measured() -> None:
@@ -244,7 +198,7 @@ def test_an_attempt_by_pytorch_is_refused_for_what_it_does_and_not_for_what_it_i
         return Ran(command, 2, "", "not yours")
 
     monkeypatch.setattr(remoting_isolate_probe, "run_tool", run_tool)
-    monkeypatch.setattr(remoting_program, "python", lambda: "/usr/bin/python3")
+    monkeypatch.setattr(remoting_program, "python", lambda *_: "/usr/bin/python3")
     tenant = remoting_isolate_probe.Tenant(7, remoting_isolate_probe.Asked("gpu1", "", "torch"))
     tenant.stranger()
     assert ran[0][-2:] == [str(remoting_program.PROGRAM_FOLDER / "torch_attempts.py"), "device"]
@@ -311,7 +265,7 @@ def test_a_pytorch_program_gives_its_gpu_and_goes_on_elsewhere() -> None:
 def test_a_program_for_others_comes_as_text_for_they_may_not_read_the_probe_s_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(remoting_program, "python", lambda: "/usr/bin/python3")
+    monkeypatch.setattr(remoting_program, "python", lambda *_: "/usr/bin/python3")
     words = remoting_program.for_others(["--network", "alexnet"])
     assert words[:2] == ["/usr/bin/python3", "-c"]
     assert "-I" not in words, "the engine's plug-in comes by PYTHONPATH"

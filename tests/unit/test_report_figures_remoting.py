@@ -75,7 +75,7 @@ def test_a_training_both_ways_is_shown_by_batch_with_what_each_step_asked(bare: 
     assert "GPUs are emulated: not a GPU's figures." in figure.caption
     assert "0.900 at 32" in str(figure.svg)
     assert figure.table is not None
-    row = next(row for row in figure.table.rows if row[3] == "32")
+    row = next(row for row in figure.table.rows if row[4] == "32")
     assert [cell.replace("\u2009", "") for cell in row[-4:]] == ["13", "8324", "1", "yes, 4 of 4"]
 
     def spoil(turn: int, way: str, batch: int, report: dict[str, Any]) -> None:
@@ -85,6 +85,15 @@ def test_a_training_both_ways_is_shown_by_batch_with_what_each_step_asked(bare: 
     documents = with_more(bare, [both_ways(change=spoil)])
     figure = next(f for f in remoting_figures(documents, verdict_of(bare)) if f.id == "both-ways")
     assert "no, 1 of 4 differ" in cells(figure)
+
+
+def test_a_training_by_verbs_has_the_packets_that_prove_it_in_its_caption(bare: RunDocuments) -> None:
+    params = {**TRAIN, "server": "gpu1", "transport": "verbs"}
+    m = measurement("remoting-train", "gpu2.gpu1", ("gpu2", "gpu1"), params=params)
+    one = train_result(m, packets={"sent": 12345, "received": 6789})
+    figures = remoting_figures(with_more(bare, [(m, one)]), verdict_of(bare))
+    caption = next(f.caption for f in figures if f.id == "both-ways")
+    assert " by verbs (RDMA ports of gpu2: 12345 packets sent, 6789 received)" in caption
 
 
 def test_a_training_both_ways_that_failed_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:

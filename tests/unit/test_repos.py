@@ -262,3 +262,44 @@ def test_a_failed_update_is_told_in_one_sentence_with_its_cause(said: str, messa
     assert said.split(": ", 1)[1].split()[0] in told
     assert "Hit:1" not in told
     assert "What this run wrote was taken back" in told
+
+
+def test_nothing_is_written_where_the_system_has_its_own():
+    written = files("el9", tls={"certificate": "/c", "key": "/k"})
+    assert [path for path, content in written.items() if content] == []
+    faults = FILTERS["repos_from_faults"]
+    assert faults("system", {"repos_enabled": [], "repos_mirror": ""}) == []
+    assert faults("vendors", {"repos_enabled": ["cuda"], "repos_mirror": "http://m"}) == []
+    (fault,) = faults("system", {"repos_mirror": "http://m", "repos_enabled": ["cuda"], "repos_urls": {}})
+    assert "repos_enabled, repos_mirror is set" in fault
+
+
+def test_a_certificate_is_for_the_sites_own_servers():
+    tls = {"certificate": "/etc/pki/c.pem", "key": "/etc/pki/k.pem", "ca": ""}
+    urls = {"docker": "https://Mirror.example.net:8443/d"}
+    written = files("debian12", "cuda", "docker", urls=urls, tls=tls)
+    assert written["/etc/apt/apt.conf.d/elastic-ai-repos"].splitlines() == [
+        'Acquire::https::mirror.example.net::SslCert "/etc/pki/c.pem";',
+        'Acquire::https::mirror.example.net::SslKey "/etc/pki/k.pem";',
+    ]
+    written = files("el9", "cuda", "docker", urls=urls, tls=tls)
+    assert "sslclientkey=/etc/pki/k.pem\n" in written["/etc/yum.repos.d/elastic-ai-docker.repo"]
+    assert "ssl" not in written["/etc/yum.repos.d/elastic-ai-cuda.repo"]
+
+
+@pytest.mark.parametrize(
+    ("mirror", "tls", "there", "message"),
+    [
+        ("https://m/", {"certificate": "/c", "key": "/k"}, ["/c", "/k"], ""),
+        ("https://m/", {"ca": "/a"}, ["/a"], ""),
+        ("", {}, [], ""),
+        ("https://m/", {"certificate": "/c"}, ["/c"], "go together"),
+        ("https://m/", {"certificate": "/c", "key": "/k"}, ["/c"], "/k is not on the node"),
+        ("http://m/", {"ca": "/a"}, ["/a"], "no repository is at an https:// address of the site"),
+        ("", {"ca": "/a"}, ["/a"], "no repository is at an https:// address of the site"),
+    ],
+)
+def test_certificates_that_cannot_work_are_refused(mirror: str, tls: dict[str, str], there: list[str], message: str):
+    faults = FILTERS["repos_tls_faults"](plan("cuda", mirror=mirror, tls=tls), tls, dict.fromkeys(there, "x"))
+    assert bool(faults) is bool(message)
+    assert message in "".join(faults)

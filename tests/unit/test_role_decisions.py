@@ -182,6 +182,15 @@ def test_what_slurm_of_a_system_lacks_is_said_where_it_matters() -> None:
     assert slurm_node(system=old)["not_applicable"] == []
 
 
+def test_a_head_that_is_a_gpu_server_is_judged_as_both() -> None:
+    old = {"job_submit": False, "shards": False}
+    both = slurm_node("head", files={}, system=old, shards=4, compute=True)
+    assert len(both["not_applicable"]) == 3
+    assert both["unconfined"] == ["jobs are not confined by cgroups: this node has no cgroup v2"]
+    assert both["missing"]["database"] == ["/db"]
+    assert slurm_node("head", files={}, compute=False)["unconfined"] == []
+
+
 def test_links_and_database_are_made_where_they_are_missing() -> None:
     library = "/usr/lib/x86_64-linux-gnu/pmix2/lib/libpmix.so"
     head = slurm_node("head", files={f"{library}.2": ""})["missing"]
@@ -216,7 +225,7 @@ def wanted(**changed: Any) -> dict[str, Any]:
     fit = {
         "name": "training", "uid": 5950, "builds": True, "for_gpus": True, "tensorflow": False,
         "tensorflow_version": "", "torch": "2.9", "base": "bootstrap", "distribution": "Debian",
-        "bootstraps": ["Debian", "Ubuntu"], "registry": ["docker-registry"], "require_hashes": True,
+        "registry": ["docker-registry"], "require_hashes": True,
         "unlocked": False, "wheels": ["torch==2.9"], "version": "0.28.1", "sdist_sha256": "aa",
     }  # fmt: skip
     return {**fit, **changed}
@@ -256,10 +265,11 @@ def test_user_and_engine_are_asked_for_with_every_image() -> None:
     )
 
 
-def test_numbers_of_the_training_user_are_read_of_passwd() -> None:
-    text = "root:x:0:0:root:/root:/bin/bash\nother:x:5950:1::/:/bin/sh\ntraining:x:77:1::/:/bin/sh\n"
-    assert training.training_user(text, "training", 5950) == {"owner": "other", "number": 77}
-    assert training.training_user("", "training", 5950) == {"owner": "training", "number": 5950}
+def test_numbers_of_the_training_user_are_those_of_the_nodes_name_service() -> None:
+    found = {"5950": {"name": "other", "uid": 5950}, "training": {"name": "training", "uid": 77}}
+    assert training.training_user(found, "training", 5950) == {"owner": "other", "number": 77}
+    nobody = training.training_user({"5950": {}, "training": {}}, "training", 5950)
+    assert nobody == {"owner": "training", "number": 5950}
 
 
 def test_names_of_what_an_image_is_made_of() -> None:

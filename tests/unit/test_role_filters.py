@@ -120,6 +120,16 @@ def test_a_server_of_leases_that_the_run_does_not_reach_stays_as_recorded() -> N
     assert servers(hostvars, hostvars, "") == {"g1": found}
 
 
+def test_a_server_that_was_not_surveyed_keeps_what_the_last_survey_found() -> None:
+    """In check mode nothing is surveyed, and an image that a user brought meanwhile is no difference."""
+    found = {"gpus": [{"index": 0, "total_mib": 1000}], "problem": ""}
+    recorded = json.dumps({"servers": {"g1": {**found, "offers": {"images": ["last"]}}}})
+    servers, hostvars = REMOTING["lease_servers"], {"g1": {"remoting_server_found": found}}
+    assert servers(hostvars, hostvars, recorded) == {"g1": {**found, "offers": {"images": ["last"]}}}
+    hostvars["g1"]["remoting_server_offers"] = {"images": ["now"]}
+    assert servers(hostvars, hostvars, recorded) == {"g1": {**found, "offers": {"images": ["now"]}}}
+
+
 def test_the_memory_in_use_is_no_part_of_a_servers_description() -> None:
     said = json.dumps({"gpus": [{"index": 0, "total_mib": 1000, "used_mib": 7}], "problem": "", "more": 1})
     site = {"problem": "", "address": "10.0.0.1", "memory_mib": 512}

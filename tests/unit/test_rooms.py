@@ -92,6 +92,13 @@ def test_every_room_is_in_the_table_and_the_table_has_no_other() -> None:
     assert sorted(listed) == sorted(there)
 
 
+def test_every_folder_of_toolkit_is_in_the_table_of_rooms() -> None:
+    folders = {f"toolkit/{path.parent.name}/" for path in ROOT.glob("toolkit/*/__init__.py")}
+    table = PAGE.read_text(encoding="utf-8").partition("## Rooms")[2].partition("### Rooms of validation")[0]
+    first = " ".join(line.split("|")[1] for line in table.splitlines() if line.startswith("| "))
+    assert sorted(name for name in folders if f"`{name}`" not in first) == []
+
+
 def test_no_room_imports_one_that_stands_below_it_in_the_table() -> None:
     assert upward(imports(modules("validation")), order(PAGE.read_text(encoding="utf-8"))) == []
 

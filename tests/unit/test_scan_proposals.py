@@ -21,6 +21,7 @@ from toolkit.scan.contact import Login
 from toolkit.scan.propose import Problem, Proposal, propose
 from toolkit.scan.ranges import as_range
 from toolkit.scan.reading import Read
+from toolkit.scan.served import Served
 from toolkit.scan.wanted import Wanted
 from validation.measures.node import inventory_scan_probe as probe
 from validation.model import Bom, Node, Port, SshTarget, Topology
@@ -38,7 +39,7 @@ def proposed(*answers: Json, **given: Any) -> Proposal:
         assert isinstance(found, Answer), found
         one = Wanted(address, f"nodes.csv:{number + 2}", **given)
         reads.append(Read(one, Login(address, 22, "ops"), found))
-    return propose(reads, RAILS, {scan_answers.H100: "H100"}, [load_fabric("roce400"), load_fabric("ib-ndr")])
+    return propose(reads, RAILS, Served({scan_answers.H100: "H100"}), [load_fabric("roce400"), load_fabric("ib-ndr")])
 
 
 def xe9680(number: int, **given: Any) -> Json:
@@ -60,6 +61,10 @@ PROBLEMS: dict[str, tuple[list[Json], str]] = {
     "two managers": (
         [xe9680(1, ports=[*ports_with(), scan_answers.port("ens31np0", 31, managers=["netplan", "NetworkManager"])])],
         "port ens31np0 is managed by netplan and NetworkManager: take it out of NetworkManager's files",
+    ),
+    "reached over IPv6 alone": (
+        [xe9680(1, reached_at="2001:db8::31", over_ipv4=False)],
+        "was reached at 2001:db8::31 and has no IPv4 address, and this release manages nodes over IPv4 alone",
     ),
     "one machine twice": (
         [xe9680(1), xe9680(1, reached_at="198.51.100.99")],
@@ -289,3 +294,23 @@ def test_a_regular_group_is_a_rule_and_one_odd_node_makes_lines_for_all() -> Non
     texts = written.files(proposed(xe9680(1), xe9680(2), {**odd, "gpus": odd["gpus"][:7]}), "site", "ops")
     assert "rails.yml" not in texts
     assert texts["hosts.yml"].count("fabric_ports:") == 3
+
+
+def test_what_preflight_would_refuse_on_el_is_answered_in_the_inventory() -> None:
+    """The head makes the training's image only with Debian or Ubuntu; DOCA's key is on no record for EL."""
+
+    def answers(head: str, server: str) -> Json:
+        found = proposed(
+            scan_answers.node("head1", "198.51.100.10", os=head),
+            xe9680(1, os=server, ports=ports_with("10.80.0.31/24")),
+        )
+        return dict(yaml.safe_load(written.files(found, "site", "ops")["group_vars/all/stack.yml"]))
+
+    of_el = answers("rhel 9.6", "rhel 9.6")
+    assert (of_el["horovod_state"], of_el["ofed_provider"]) == ("absent", "inbox")
+    assert not {"horovod_state", "ofed_provider"} & answers("ubuntu 24.04", "ubuntu 24.04").keys()
+    mixed = answers("ubuntu 24.04", "rocky 9.6")
+    assert ("horovod_state" in mixed, mixed["ofed_provider"]) == (False, "inbox")
+    alone = proposed(xe9680(1, os="rocky 9.6"))
+    assert alone.also_head
+    assert "horovod_state: absent" in written.files(alone, "site", "ops")["group_vars/all/stack.yml"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import importlib.machinery
 import importlib.util
+import json
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 from ansible.errors import AnsibleFilterError
@@ -51,7 +52,7 @@ def test_without_policies_nothing_changes() -> None:
     assert policy({}, CLUSTER, 140, "/nowhere") == {
         "partition_lines": list(CLUSTER["partitions"].values()),
         "conf": {},
-        "sync": {"classes": {}, "reservations": {}},
+        "sync": {"classes": {}, "reservations": {}, "policy": {}},
         "native": None,
     }
 
@@ -316,6 +317,76 @@ def test_a_group_that_does_not_exist_is_said(sync: ModuleType, monkeypatch: pyte
     pool = {"users": {"research": {"users": ["anna"], "groups": ["no-such-group-here"]}}}
     one = run(sync, monkeypatch, Slurm(sync, **IN_LINE), pool)
     assert one.waiting == ["group no-such-group-here of class research is not known on the head"]
+
+
+class Directory:
+    """A directory behind NSS that lists nobody, as sssd does by default: users and groups are known by name alone."""
+
+    groups: ClassVar = {"students": 7001, "empty": 7002}
+    users: ClassVar = {"carl": (7100, 100, [100, 7001]), "dora": (7101, 7001, [7001]), "eve": (7102, 100, [100])}
+
+    def __init__(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module.grp, "getgrnam", self.group)
+        monkeypatch.setattr(module.pwd, "getpwnam", self.user)
+        monkeypatch.setattr(module.pwd, "getpwall", lambda: [])
+        monkeypatch.setattr(module.os, "getgrouplist", lambda name, gid: [gid, *self.users[name][2]])
+
+    def group(self, name: str) -> Any:
+        return SimpleNamespace(gr_gid=self.groups[name], gr_mem=[])
+
+    def user(self, name: str) -> Any:
+        uid, gid, _ = self.users[name]
+        return SimpleNamespace(pw_name=name, pw_uid=uid, pw_gid=gid)
+
+
+def test_members_whom_a_directory_does_not_list_are_found_where_the_head_has_met_them(
+    sync: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By Slurm's accounting or by a folder of theirs in /home; who is gone from the directory is no member."""
+    Directory(sync, monkeypatch)
+    (tmp_path / "dora").mkdir()
+    monkeypatch.setattr(sync, "HOMES", str(tmp_path))
+    monkeypatch.setattr(sync.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="dora"))
+    tables = {**IN_LINE, "user": [*IN_LINE["user"], "carl|physics", "eve|physics", "gone|physics"]}
+    pool = {"users": {"research": {"users": ["anna"]}, "teaching": {"groups": ["students"]}}}
+    slurm = Slurm(sync, **tables)
+    one = run(sync, monkeypatch, slurm, pool)
+    assert [done for done in slurm.done if done.startswith("add user")] == [
+        "add user carl Account=teaching",
+        "add user dora Account=teaching",
+    ]
+    assert one.waiting == ["user ben stays in teaching until the head knows both user and group again"]
+    assert sync.printed(["students", "nobody-has-it", "empty"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"students": ["carl", "dora"], "empty": []}
+
+
+def test_a_directory_that_is_away_takes_nobody_out_of_a_class(
+    sync: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Neither where the group is unknown for a moment nor where its users are; one who left the group goes."""
+    directory = Directory(sync, monkeypatch)
+    monkeypatch.setattr(sync, "HOMES", str(tmp_path / "none"))
+    there = [row for row in IN_LINE["assoc"] if "|ben|" not in row]
+    there += ["teaching|carl|teaching|teaching", "teaching|eve|teaching|teaching"]
+    tables = {**IN_LINE, "assoc": there, "user": ["root|root", "anna|research", "carl|teaching", "eve|teaching"]}
+    pool = {"users": {"research": {"users": ["anna"]}, "teaching": {"groups": ["students"]}}}
+    for away in ("groups", "users"):
+        monkeypatch.setattr(directory, away, {})
+        slurm = Slurm(sync, **tables)
+        one = run(sync, monkeypatch, slurm, pool)
+        assert not [done for done in slurm.done if "user" in done]
+        assert [said for said in one.waiting if said.startswith("user carl stays in teaching")]
+        monkeypatch.setattr(directory, away, getattr(Directory, away))
+    slurm = Slurm(sync, **tables)
+    run(sync, monkeypatch, slurm, pool)
+    assert [done for done in slurm.done if "user" in done] == ["delete user eve"]
+
+
+def test_a_group_without_a_member_is_said(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    Directory(sync, monkeypatch)
+    pool = {"users": {"research": {"users": ["anna"], "groups": ["empty"]}}}
+    one = run(sync, monkeypatch, Slurm(sync, **IN_LINE), pool)
+    assert one.waiting == ["group empty of class research has no member whom the head knows"]
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ import pytest
 
 from tests.support.lease_texts import FORMS, OBJECTS, answer, jobs_of, node_text, slurm_job
 from toolkit.lease import LeaseError
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_lists import duration_s, expand_hosts, gres_list, takes_work, tres
+from toolkit.lease.jobs.slurm_text import Held, parse_gres, parse_nodes
 from toolkit.lease.pool import gpus_of
 from toolkit.lease.pool_file import PoolDescription
-from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_lists import duration_s, expand_hosts, gres_list, takes_work, tres
-from toolkit.lease.slurm_text import Held, parse_gres, parse_nodes
 from validation.measures.pool import pool_use_probe
 
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -40,6 +41,19 @@ def test_files_of_the_vendors_names_are_replaced_in_both_forms(name: str) -> Non
     path = f"{FOLDER}/{name}"
     assert superseded({path: "whatever"}) == {path: MOVED}
     assert [one["path"] for one in repos.repos_moved([path], VARS["__repos_legacy"], plan(*ALL))] == [path]
+
+
+def test_what_was_replaced_comes_back_where_the_systems_own_repositories_count() -> None:
+    """Both what was replaced whole and what was edited; a file that the ledger does not list is left alone."""
+    ours, edited, foreign = (f"{FOLDER}/{name}" for name in ("cuda.list", "site.list", "copied.list"))
+    contents = {
+        ours: MOVED, edited: MOVED + DEBIAN, foreign: MOVED + DEBIAN, f"{FOLDER}/other.list": DEBIAN,
+        sources.LEDGER: json.dumps({"directories": {}, "files": {ours: {}, edited: {}}}),
+    }  # fmt: skip
+    back = sources.repos_superseded(contents, VARS["__repos_legacy"], VARS["__repos_addresses"], [])
+    assert back == [{"path": ours, "state": "absent"}, {"path": edited, "state": "absent"}]
+    assert sources.repos_superseded({ours: MOVED, sources.LEDGER: ""}, {}, {}, []) == []
+    assert VARS["__repos_ledger"] == sources.LEDGER
 
 
 ONE_LINE = {

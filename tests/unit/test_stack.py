@@ -23,6 +23,7 @@ PARTS = {"kernel", "nvidia_driver", "ofed", "cuda", "container_toolkit", "dcgm",
 V100 = {"model": "Tesla V100 SXM2 16GB", "generation": "volta"}
 H100 = {"model": "H100 SXM5 80GB", "generation": "hopper"}
 B200 = {"model": "B200", "generation": "blackwell"}
+HGX = {"gpus": [{**B200, "device": "0x2901"}], "nvswitches": ["0000:07:00.0"]}
 NIC = {"ConnectX-3": "0x1003", "ConnectX-4": "0x1013", "ConnectX-5": "0x1017", "ConnectX-7": "0x1021"}
 
 stack: Any = load("plugins/plugin_utils/stack.py")
@@ -42,7 +43,7 @@ def fitting(release: str, system: str) -> dict[str, Any]:
         "kernel": RELEASES[release]["sets"][system]["kernel"]["series"] + ".0-1-generic",
         "in_container": False,
         "gpus": [V100] if old else [H100],
-        "nvswitches": [] if old or release == "rehearsal" else ["0000:05:00.0"],
+        "nvswitches": [] if old or release.startswith("rehearsal") else ["0000:05:00.0"],
         "nics": nics("ConnectX-5" if old else "ConnectX-7"),
         "release": release,
         "release_sets": list(RELEASES[release]["sets"]),
@@ -72,17 +73,67 @@ def test_a_shipped_set_is_complete_and_says_where_it_comes_from(release: str, sy
     assert all(isinstance(v, str) for part in PARTS for v in entry[part].values()), "a version as a number loses zeros"
 
 
+@pytest.mark.parametrize("release", ["current", "previous"])
 @pytest.mark.parametrize("system", ["debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9"])
-def test_current_has_every_supported_system(system: str) -> None:
-    assert system in RELEASES["current"]["sets"]
+def test_current_and_the_one_before_it_have_every_supported_system(system: str, release: str) -> None:
+    assert RELEASES[release]["release"] == release
+    assert system in RELEASES[release]["sets"]
 
 
+def named(entry: dict[str, Any]) -> set[tuple[str, str]]:
+    """Part and key of every version and provider that a set states."""
+    return {(part, key) for part, values in entry.items() if isinstance(values, dict) for key in values}
+
+
+@pytest.mark.parametrize("system", RELEASES["previous"]["sets"])
+def test_no_part_of_the_release_before_is_left_behind_by_current(system: str) -> None:
+    """What `previous` pins `current` pins too, and nothing of it in an older version: an upgrade never goes back."""
+    before, after = (RELEASES[name]["sets"][system] for name in ("previous", "current"))
+    assert named(before) == named(after)
+    compared = [(part, key) for part, key in named(before) if isinstance(before[part][key], str)]
+    older = {
+        (part, key) for part, key in compared if stack.numbers(before[part][key]) > stack.numbers(after[part][key])
+    }
+    assert older == set()
+    moved = {part for part, key in compared if before[part][key] != after[part][key]}
+    assert {"nvidia_driver", "fabric_manager", "cuda", "container_toolkit"} <= moved
+
+
+@pytest.mark.parametrize(("release", "system"), SETS)
+def test_roles_know_the_packages_of_every_version_that_a_set_pins(release: str, system: str) -> None:
+    """Parts of its CUDA toolkit, NCCL's CUDA, the driver's packaging on Ubuntu, DOCA's build."""
+    entry = RELEASES[release]["sets"][system]
+    cuda, driver, ofed = (
+        yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text()) for role in ("cuda", "nvidia_driver", "ofed")
+    )
+    if entry["nvidia_driver"]["provider"] == "cuda":
+        assert entry["cuda"]["toolkit"] in cuda["__cuda_parts"]
+        suffixes = driver["__nvidia_driver_systems"][system]["cuda"]["revision"]
+        assert isinstance(suffixes, str) or {"default", entry["nvidia_driver"]["version"]} & set(suffixes)
+    major = entry["cuda"]["toolkit"].split(".")[0]
+    assert f"{entry['cuda']['nccl']}/{major}" in cuda["__cuda_nccl_built_for"]
+    assert entry["ofed"]["provider"] != "doca" or entry["ofed"]["version"] in ofed["__ofed_doca_builds"]
+
+
+@pytest.mark.parametrize(("release", "system"), SETS)
+def test_the_table_of_compatibility_reaches_every_cuda_that_a_set_has(release: str, system: str) -> None:
+    """Else a toolkit is judged by the branch of an older one, and a driver without it passes in silence."""
+    entry = RELEASES[release]["sets"][system]
+    table = yaml.safe_load((ROOT / "stacks/compatibility.yml").read_text())
+    wanted = {entry["cuda"]["toolkit"], entry["horovod"].get("cuda") or entry["cuda"]["toolkit"]}
+    assert {".".join(version.split(".")[:2]) for version in wanted} <= set(table["cuda_driver"])
+
+
+#: What `current` wants on the fitting node, whose versions the reasons name.
+NOW = RELEASES["current"]["sets"]["ubuntu2404"]
+TOOLKIT, CUDNN, TORCH = NOW["cuda"]["toolkit"], NOW["cuda"]["cudnn"], NOW["horovod"]["torch"]
+TRAINING = f"training image's torch {TORCH} is made with CUDA {NOW['horovod']['cuda']}, which"
 #: Changed role variables, changed facts, and what the reason must name.
 PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"nvidia_driver_version": "575.57.08", "nvidia_driver_fabric_manager_version": "575.57.08"},
         {},
-        "CUDA 13.1.1 needs",
+        f"CUDA {TOOLKIT} needs",
     ),
     (
         {"nvidia_driver_version": "575.57.08", "nvidia_driver_fabric_manager_version": "575.57.08"},
@@ -90,17 +141,17 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "branch 580 or later",
     ),
     ({"nvidia_driver_version": "580.159.03"}, {}, "set nvidia_driver_fabric_manager_version to 580.159.03"),
-    ({}, {"gpus": [V100], "nvswitches": []}, "CUDA 13.1.1 has no code for Tesla V100"),
-    ({}, {"gpus": [V100], "nvswitches": []}, "cuDNN 9.17.1.4 does not support Tesla V100"),
+    ({}, {"gpus": [V100], "nvswitches": []}, f"CUDA {TOOLKIT} has no code for Tesla V100"),
+    ({}, {"gpus": [V100], "nvswitches": []}, f"cuDNN {CUDNN} does not support Tesla V100"),
     (
         {"cuda_version": "12.9.1", "cuda_cudnn_version": "9.10.2"},
         {"gpus": [V100], "nvswitches": []},
-        "training image's torch 2.14.1 is made with CUDA 13.0, which has no code for Tesla V100",
+        f"{TRAINING} has no code for Tesla V100",
     ),
     (
         {"nvidia_driver_version": "575.57.08", "cuda_version": "12.9.1"},
         {},
-        "training image's torch 2.14.1 is made with CUDA 13.0, which needs a driver of branch 580 or later",
+        f"{TRAINING} needs a driver of branch 580 or later",
     ),
     ({"nvidia_driver_version": "590.48.01"}, {"gpus": [V100], "nvswitches": []}, "branch 580 is the last that does"),
     ({"nvidia_driver_version": "620.10"}, {"gpus": [V100], "nvswitches": []}, "open kernel modules alone"),
@@ -121,7 +172,8 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "too old for B200",
     ),
     ({"nvidia_driver_provider": "runfile"}, {}, "no driver provider 'runfile' for ubuntu2404"),
-    ({}, {"gpus": [{**B200, "device": "0x2901"}], "nvswitches": []}, "B200 has NVLink 5"),
+    ({"nvidia_driver_provider": "canonical"}, HGX, "B200 has NVLink 5, whose NVSwitches need NVLSM beside Fabric Man"),
+    ({"nvidia_driver_nvlsm_version": "2025.06.5"}, HGX, "NVLSM 2025.06.5 is older than 2025.10.12, which driver 580"),
     ({}, {"nics": nics("ConnectX-3")}, "DOCA-OFED has no driver for ConnectX-3"),
     ({}, {"nics": nics("ConnectX-4")}, "the 2.9 line is the last"),
     ({"ofed_provider": "mlnx_ofed"}, {}, "OFED provider 'mlnx_ofed'"),
@@ -129,6 +181,7 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"dcgm_version": "3.3.9"}, {}, "DCGM 3.3.9 does not know CUDA 13"),
     ({"dcgm_cuda_majors": [12]}, {}, "add it to dcgm_cuda_majors"),
     ({"nvidia_container_toolkit_version": "1.16.2"}, {}, "container toolkit 1.16.2 is too old for CDI"),
+    ({"docker_version": "24.0.9"}, {}, "Docker 24.0.9 does not know CDI, by which containers get GPUs"),
 ]
 
 
@@ -192,6 +245,19 @@ def test_connectx_4_fits_the_last_line_that_has_it() -> None:
 
 def test_fabric_manager_matters_only_where_there_is_nvswitch() -> None:
     assert faults({"nvidia_driver_version": "580.173.02"}, {"nvswitches": []}) == []
+
+
+@pytest.mark.parametrize("system", ["ubuntu2204", "ubuntu2404", "el9"])
+def test_boards_with_nvlink_5_fit_where_nvlsm_is_on_record(system: str) -> None:
+    assert faults({}, HGX, system=system) == []
+    assert faults({}, {**HGX, "nvswitches": []}, system="debian12") == [], "a guest of another's NVSwitches"
+
+
+@pytest.mark.parametrize("system", ["debian12", "debian13"])
+def test_boards_with_nvlink_5_are_refused_where_it_is_not(system: str) -> None:
+    (reason,) = faults({}, HGX, system=system)
+    assert "the set has none for this system: set nvidia_driver_nvlsm_version" in reason
+    assert faults({"nvidia_driver_nvlsm_version": "2025.10.14"}, HGX, system=system) == []
 
 
 def test_a_node_without_gpus_is_not_judged_by_the_gpu_part() -> None:
@@ -266,7 +332,7 @@ def test_an_inventory_variable_replaces_the_sets_value_and_leaves_the_set_alone(
     effective = stack.stack_effective(original, {"cuda_version": "12.9.1", "dcgm_version": ""})
     assert effective["cuda"]["toolkit"] == "12.9.1"
     assert effective["dcgm"]["version"] == "4.6.0"
-    assert original["cuda"]["toolkit"] == "13.1.1"
+    assert original["cuda"]["toolkit"] == NOW["cuda"]["toolkit"]
 
 
 def test_the_release_that_the_inventory_chooses_is_read_once():

@@ -24,7 +24,7 @@ from tests.support.site import (
     verdict_of,
 )
 from toolkit.verdict_text import print_verdict
-from validation.model import Bom, Port, Topology
+from validation.model import Bmc, Bom, Port, Topology
 from validation.plan.suites import DEFAULT, SUITES, PlanError, make_plan
 from validation.rules.fabric import load_fabric
 
@@ -39,9 +39,11 @@ def test_the_labs_plan():
     pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
     switch = {"incast": 1, "all-to-all": 1}
     training = {"training-short": 3, "training-turns": 3, "collectives": 1, "training-long": 1}
-    assert counts == {"facts": 4, **pairs, **switch, **training}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 2 + 3 + 3 + 1 + 1
+    assert counts == {"facts": 4, "cabling": 4, **pairs, **switch, **training}
+    assert len(plan.rounds) == 1 + 1 + 6 + 6 + 6 + 2 + 3 + 3 + 1 + 1
     assert [left.why for left in plan.left_out] == [
+        "no BMC is declared for any node (host variable bmc)",
+        "no switch is declared (variable switches)",
         "incast and all to all in a rehearsal: one set of ports, and one of them receives",
         "hours of the long test (tn.hours): no network of the document is trained",
         "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks",
@@ -94,6 +96,8 @@ def test_every_criterion_with_a_probe_is_planned():
     direct = [n.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": True}) for p in n.ports)})
               for n in gpus.nodes]  # fmt: skip
     plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["transport", "training"], fabric="roce40"))
+    plans.append(plan_of(hardware(bmc=Bmc(address="10.0.9.1", user="acceptance"))))
+    plans.append(plan_of(hardware().model_copy(update={"switches": ("leaf1",)})))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -30,6 +30,10 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "deployment": site.Deployed,
     "check": site.Check,
     "node": site.NodeMoved,
+    "upgrade": site.Upgraded,
+    "incidents": site.Incidents,
+    "backup": site.BackupMade,
+    "restore": site.HeadRestored,
     "verdict": measured.Verdict,
     "validations": measured.Validations,
     "plans": measured.Plans,
@@ -47,8 +51,16 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "signature": measured.Signature,
     "bundle": measured.Bundle,
     "verification": measured.Verification,
+    "support": site.Support,
     "gpus": pool.Gpus,
+    "gpus-when": pool.GpusWhen,
+    "gpus-limits": pool.GpusLimits,
+    "pool-page": pool.PoolPage,
+    "pool-check": pool.PoolCheck,
+    "pool-joined": pool.PoolJoined,
+    "switch-check": site.SwitchCheck,
     "calendar": pool.Calendar,
+    "images": pool.Images,
     "lease": pool.Lease,
     "leases": pool.Leases,
     "static-lease": pool.StaticLease,
@@ -85,6 +97,11 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
     "node add": ("node",),
     "node replace": ("node",),
     "node remove": ("node",),
+    "upgrade": ("upgrade",),
+    "rollback": ("upgrade",),
+    "incidents": ("incidents",),
+    "backup": ("backup",),
+    "restore": ("restore",),
     "validate": ("verdict", "validations", "plans", "outlines"),
     "judge": ("judged",),
     "compare": ("comparison",),
@@ -96,7 +113,11 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
     "sign": ("signature",),
     "bundle": ("bundle",),
     "verify": ("verification",),
-    "gpus": ("gpus", "calendar"),
+    "support": ("support",),
+    "gpus": ("gpus", "gpus-when", "gpus-limits", "calendar"),
+    "pool check": ("pool-check", "pool-joined"),
+    "switch check": ("switch-check",),
+    "images": ("images",),
     "lease request": ("lease", "static-lease"),
     "lease list": ("leases", "static-leases"),
     "lease show": ("lease",),
@@ -126,8 +147,11 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
     "engine pack": ("engine-pack",),
 }
 
+#: What no command prints: the page of the pool answers it.
+BY_PAGE = ("pool-page",)
+
 #: What these print is a program's own, on another machine, or help for people.
-WITHOUT = ("run", "lab ssh", "help")
+WITHOUT = ("run", "logs", "attach", "ssh", "jupyter", "lab ssh", "help", "inventory cables", "switch render")
 
 #: file of a run (or beside it) -> its form
 DOCUMENTS: dict[str, type[BaseModel]] = {

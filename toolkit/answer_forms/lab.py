@@ -30,6 +30,8 @@ class LabMade(Form):
     os: str
     over: str | None = Field(description="the system that really runs on nodes that imitate another one")
     accel: Literal["kvm", "tcg"] | None
+    bmc: bool = Field(description="whether each node has an emulated BMC")
+    switch: bool = Field(description="whether the fabric's switch announces its ports and shows its configuration")
 
 
 class Lab(LabMade):
@@ -129,6 +131,7 @@ class Drilled(Form):
     told: bool
     load: float
     refused: bool
+    blamed_for: str
 
 
 class LabDrill(Form):

@@ -37,10 +37,93 @@ class Gpu(Form):
     free: float = Field(description="share of the GPU that is free")
 
 
+class Waiting(Form):
+    """A request in the pool's queue."""
+
+    place: int = Field(description="1 for the next")
+    lease: int
+    user: str
+    what: str | None = Field(description="of a lease what was asked for")
+    gpu_class: str
+    since: Time | None
+    expected: Time | None
+    why: str = Field(description="why it waits, in Slurm's word")
+
+
 class Gpus(Form):
     """`toolkit gpus`: the pool."""
 
     gpus: list[Gpu]
+    waiting: list[Waiting]
+
+
+class GpusWhen(Form):
+    """`toolkit gpus --when`: when a request could start, by the ends of what runs."""
+
+    what: str
+    start: Time | None = Field(description="null: something without an end is in the way")
+    now: bool
+    servers: list[str]
+    after: list[int] = Field(description="leases and jobs that end until then")
+    waiting: int = Field(description="requests that wait already")
+
+
+class GpuClassLimit(Form):
+    """A class of GPU that may be used."""
+
+    name: str
+    longest_s: int | None
+
+
+class ClassLimits(Form):
+    """What a class of users may have; null: no limit. Wholes and parts add up to GPUs."""
+
+    name: str
+    default: bool
+    gpus: float | None
+    used: float
+    together: float | None
+    used_together: float
+    longest_s: int | None
+    jobs: int | None
+    jobs_now: int
+    priority: int
+    preempts: list[str]
+    classes: list[GpuClassLimit]
+
+
+class GpusLimits(Form):
+    """`toolkit gpus --limits`: what the caller may have."""
+
+    user: str
+    limited: bool = Field(description="whether the pool has classes of users")
+    classes: list[ClassLimits]
+
+
+class Framework(Form):
+    """A framework in an image."""
+
+    version: str
+    cuda: str | None = Field(description="CUDA that it was built for, null where it uses no GPU")
+
+
+class Image(Form):
+    """An image of containers on the pool's servers."""
+
+    names: list[str]
+    identity: str
+    default: bool
+    servers: list[str]
+    size_bytes: int
+    cuda: str | None
+    python: str | None = Field(description="version of its python3")
+    frameworks: dict[str, Framework]
+
+
+class Images(Form):
+    """`toolkit images`: what programs can run in."""
+
+    images: list[Image]
 
 
 class Reservation(Form):
@@ -92,6 +175,9 @@ class Lease(Form):
     class_: str = Field(alias="class")
     reason: str | None = Field(description="why it waits, in Slurm's word")
     ended: str | None
+    runs: str | None = Field(
+        description="your program that goes on alone on it (toolkit run --detach), on this machine"
+    )
     parts: list[LeasePart]
 
 
@@ -99,6 +185,16 @@ class Leases(Form):
     """`toolkit lease list`."""
 
     leases: list[Lease]
+
+
+class PoolPage(Form):
+    """The pool's page, `/pool/pool.json`: what `toolkit gpus` and `toolkit lease list --all` answer, in one object."""
+
+    gpus: list[Gpu]
+    waiting: list[Waiting]
+    leases: list[Lease]
+    at: Time | None = Field(description="when Slurm gave these numbers; null: it has not yet")
+    trouble: str | None = Field(description="why it has not answered since; null: it has")
 
 
 class StaticLease(Form):
@@ -154,3 +250,66 @@ class LeaseEnv(Form):
     secret: str | None
     secret_variable: str
     holds_memory_of: str
+
+
+class PolicyDifference(Form):
+    """A right or rule, before and after, in words."""
+
+    what: str = Field(description="its key in the policy")
+    before: str
+    after: str
+
+
+class PolicyChange(Form):
+    """The same differences for some users, or for all."""
+
+    users: list[str] = Field(description="none: for all users")
+    before: list[str] = Field(description="their classes of users, the default one first")
+    after: list[str]
+    differences: list[PolicyDifference]
+
+
+class PolicyLease(Form):
+    """A lease of now."""
+
+    lease: int
+    user: str
+    gpus: float
+    gpu_class: str
+    waits: bool
+
+
+class OutsideLease(Form):
+    """A lease that its user could not request again."""
+
+    held: PolicyLease
+    why: str
+
+
+class JoinMissing(Form):
+    """What a cluster lacks that the pool joins."""
+
+    needed: bool = Field(description="whether leases cannot do without")
+    what: str
+    todo: str = Field(description="what the cluster's administrator does")
+
+
+class PoolJoined(Form):
+    """`toolkit pool check` without a file: what the cluster lacks that the pool joins."""
+
+    inventory: str
+    head: str
+    cluster: str
+    release: str
+    missing: list[JoinMissing]
+
+
+class PoolCheck(Form):
+    """`toolkit pool check`: what a policy file would change."""
+
+    file: str
+    inventory: str
+    head: str
+    changes: list[PolicyChange]
+    outside: list[OutsideLease]
+    unknown_groups: list[str]

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from toolkit import acceptance, answers, asbuilt
+from toolkit import acceptance, answers, asbuilt, serials
 from toolkit.command_class import command
-from toolkit.commands.options import inventory_option, json_option
+from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from toolkit.working import working
 from validation.base.counting import number_of, were
+from validation.base.visible import visible
 from validation.execute import Launcher
 
 
@@ -31,10 +33,12 @@ from validation.execute import Launcher
     help="Write a JUnit file over all nodes.",
 )
 @json_option
-def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool) -> None:
+@runs_dir_option
+def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Check that the nodes are as the toolkit built them.
 
-    Looks at services, ports, modules, limits, mounts and versions.
+    Looks at services, ports, modules, limits, mounts and versions, and compares the parts by serial number with those
+    of the newest signed run of the site: what was replaced, moved, is gone or new. docs/how-to/hardware.md.
 
     The checks are plain pytest with pytest-testinfra (validation/asbuilt/): they read the inventory and look at the
     nodes over ssh, change nothing, and run without this command too. One line for each node, and one for each check
@@ -48,6 +52,8 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool)
     """
     topology = read_inventory(inventory)
     nodes = asbuilt.chosen(topology, limit)
+    with working("looking for the newest signed run"):
+        signed = serials.newest_signed(runs_dir, topology.site)
     width, began = max(len(node.name) for node in nodes), time.monotonic()
     done = 0
 
@@ -61,12 +67,17 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool)
         shown.say(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed")
         shown.now(f"checking, {done} of {number_of(len(nodes), 'node')} done")
 
-    async def work(launcher: Launcher) -> list[asbuilt.Checked]:
-        return await asbuilt.check(launcher, topology, nodes, begun, ended)
+    async def work(launcher: Launcher) -> tuple[list[asbuilt.Checked], serials.PartsChecked]:
+        found = await asbuilt.check(launcher, topology, nodes, begun, ended)
+        if signed.why:
+            return found, serials.PartsChecked(signed, 0)
+        shown.now("reading serial numbers")
+        now = await serials.read_now(launcher, topology, nodes)
+        return found, serials.checked(signed, now, whole=len(nodes) == len(topology.nodes))
 
     try:
         with working(f"reaching {number_of(len(nodes), 'node')}") as shown:
-            found = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
+            found, parts = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
     except acceptance.Interrupted:
         click.echo(
             f"interrupted; {done} of {number_of(len(nodes), 'node')} {were(done)} checked, nothing was changed",
@@ -74,11 +85,19 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool)
         )
         raise SystemExit(Exit.INTERRUPTED) from None
     if as_json:
-        answers.say("check", {"inventory": inventory, "nodes": [one.document() for one in found]})
-    for one in () if as_json else found:
+        nodes_said = [one.document() for one in found]
+        answers.say("check", {"inventory": inventory, "nodes": nodes_said, "parts": parts.document()})
+    else:
+        _show(found, parts, inventory, width)
+    if junit is not None:
+        write_text(junit, asbuilt.junit(found, *([parts.junit()] if parts.signed.record is not None else [])))
+    codes = {parts.exit_code, *(one.exit_code for one in found)}
+    raise SystemExit(next((code for code in (Exit.FAILED, Exit.INCOMPLETE) if code in codes), Exit.OK))
+
+
+def _show(found: Sequence[asbuilt.Checked], parts: serials.PartsChecked, inventory: Path, width: int) -> None:
+    for one in found:
         for line in asbuilt.lines(one, inventory, width):
             click.echo(line)
-    if junit is not None:
-        write_text(junit, asbuilt.junit(found))
-    codes = {one.exit_code for one in found}
-    raise SystemExit(next((code for code in (Exit.FAILED, Exit.INCOMPLETE) if code in codes), Exit.OK))
+    for line in parts.lines():
+        click.echo(visible(line), err=parts.signed.record is None)

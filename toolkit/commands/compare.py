@@ -35,24 +35,25 @@ from toolkit.working import working
 def compare(before: str, after: str, form: str, out: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Compare two runs of a site.
 
-    Prints what changed from run A to run B: stack, verdicts, figures.
+    Prints what changed from run A to run B: stack, parts by serial number, verdicts, figures.
 
     A figure counts as changed where it changed by 3 % or more, and by more than its samples, and what runs of its
     equals differ by, explain. That is corrected for the number of figures (Holm): of two runs of an unchanged site one
     comparison in a hundred raises a false alarm, however many figures it has. docs/how-to/compare.md.
 
-    Runs of different fabrics, or a rehearsal and a run on hardware, are refused. Nothing is written into the runs.
+    A and B are runs or packed bundles. Runs of different fabrics, or a rehearsal and a run on hardware, are refused.
+    Nothing is written into the runs.
 
     \b
     toolkit compare runs/2026-11-21T10-15-00Z-roce40 runs/2026-12-01T09-00-00Z-roce40
     toolkit compare 2026-11-21T10-15-00Z-roce40 2026-12-01T09-00-00Z-roce40 --format html --out upgrade.html
     toolkit compare A B --json | jq '.criteria[] | select(.verdict == "worse") | .id'
     """
+    from toolkit.packed_runs import opened
     from validation.compare import as_html, as_text
     from validation.compare import compare as compared  # only here: statistics and templates are slow to load
 
-    a, b = rundir.find(runs_dir, before), rundir.find(runs_dir, after)
-    with working("comparing"):
+    with opened(runs_dir, before) as a, opened(runs_dir, after) as b, working("comparing"):
         found = compared(a, b)
     if form == "json":
         text = found.model_dump_json(indent=2, by_alias=True) + "\n"

@@ -8,6 +8,8 @@ from toolkit.command_class import command
 from toolkit.commands.playbook_options import playbook_options
 from toolkit.deploy.carried_out import DeployRequest, carry_out
 from toolkit.exits import epilogue
+from toolkit.upgrade.declared import refuse_going_back
+from toolkit.upgrade.state import Kept
 
 
 @command(epilog=epilogue("deploy"))
@@ -30,7 +32,17 @@ def deploy(request: DeployRequest, skip_unfit: bool, as_json: bool) -> None:
     toolkit deploy -i inventories/site
     toolkit deploy -i inventories/site --limit gpu3,head            a new node
     toolkit deploy -i inventories/site --skip-unfit                 one broken node of fifty stops nobody
-    toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
+    toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
     """
-    carry_out(request.deployment(skip_unfit), as_json)
+    job = request.deployment(skip_unfit)
+    state = Kept(job.inventory).read_open()
+    if state is not None:
+        click.echo(
+            f"warning: the {state.verb} to {state.to} is not finished ({state.where()}); this deploys the inventory's "
+            "release, on nodes of that too",
+            err=True,
+        )
+    if not job.check:
+        refuse_going_back(job.inventory, job.arguments)
+    carry_out(job, as_json)

@@ -18,9 +18,11 @@ from click.core import ParameterSource
 from toolkit import answers
 from toolkit.answers import json_option
 from toolkit.command_class import group
+from toolkit.commands.options import runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
+from toolkit.inventory_address import is_ipv6
 from toolkit.loudness import progress
 from toolkit.progress import duration
 from toolkit.scan import credentials, wanted
@@ -68,6 +70,7 @@ def inventory() -> None:
     toolkit inventory init inventories/site 198.51.100.[31:34] --user ops
     toolkit inventory init inventories/site --nodes nodes.csv --ask-password
     toolkit inventory scan inventories/site               where the nodes differ from it; writes nothing
+    toolkit inventory cables RUN                          the map of cables, as a run found them
 
     Reading takes ssh, and python3 on the nodes; no root, and nothing is left there. Passwords are asked for, or come
     from TOOLKIT_SSH_PASSWORD or a file, never from the command line. New host keys are shown and confirmed before a
@@ -168,6 +171,37 @@ def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: 
     raise SystemExit(_compare(topology, proposal, reads, as_json))
 
 
+@inventory.command(epilog=epilogue("inventory cables"))
+@click.argument("run", required=False)
+@click.option("--csv", "drawing", type=_FILE, help="Read the cables of this CSV: node,port,switch,switch_port,rail.")
+@runs_dir_option
+def cables(run: str | None, drawing: Path | None, runs_dir: Path) -> None:
+    """Print the map of cables for an inventory, as a run found them or from a CSV.
+
+    Without RUN it is the newest. Write the lines into group_vars/all of the inventory; later runs are compared with
+    them (criterion pf.cabling).
+
+    \b
+    toolkit inventory cables RUN > inventories/site/group_vars/all/cables.yml
+    toolkit inventory cables --csv drawing.csv > inventories/site/group_vars/all/cables.yml
+    """
+    from toolkit import cables as mapped
+
+    if drawing is not None:
+        if run is not None:
+            raise UsageFault("a run and --csv: choose one")
+        click.echo(mapped.as_yaml(mapped.from_csv(drawing)), nl=False)
+        return
+    from toolkit import rundir
+    from toolkit.scan.cabled import of_run
+
+    found, problems = of_run(rundir.find(runs_dir, run))
+    click.echo(mapped.as_yaml(found), nl=False)
+    for words in problems:
+        click.echo(words, err=True)
+    raise SystemExit(Exit.INCOMPLETE if problems else Exit.OK)
+
+
 def _compare(topology: Topology, proposal: Proposal, reads: Sequence[Read], as_json: bool) -> Exit:
     from toolkit.scan import difference, written
     from toolkit.scan.answer import Answer
@@ -204,6 +238,11 @@ def _listed(addresses: tuple[str, ...], nodes: Path | None) -> list[wanted.Wante
 
 
 def _refuse_rails(rails: str) -> None:
+    if is_ipv6(rails.replace("{rail}", "0")):
+        raise UsageFault(
+            f"--rails {rails}: is of IPv6, and this release sets fabrics up over IPv4 (a port's IPv6 address is its "
+            "address6); write it like 10.80.{rail}.0/24"
+        )
     try:
         networks = [ipaddress.IPv4Network(rails.replace("{rail}", str(rail))) for rail in (0, 1)]
     except ValueError as fault:
@@ -284,11 +323,11 @@ def _confirm(keys: Sequence[HostKey], file: str, accept: bool) -> bool:
 
 def _propose(reads: Sequence[Read], rails: str) -> Proposal:
     from toolkit.scan.propose import propose
+    from toolkit.scan.served import Served
 
     table = project.file("stacks/compatibility.yml")
     known = yaml.safe_load(table.read_text(encoding="utf-8"))
-    models = {**known.get("gpu_models", {}), **known.get("gpu_boards", {})}
-    return propose(reads, rails, models, [load_fabric(name) for name in fabric_names()], known.get("nvlink5"))
+    return propose(reads, rails, Served.of(known), [load_fabric(name) for name in fabric_names()])
 
 
 def _problems(proposal: Proposal) -> None:

@@ -68,6 +68,7 @@ def lab() -> None:
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab up --os ubuntu2404    Debian nodes that imitate an Ubuntu server (stand-in)
     toolkit lab up --os el9           the same of EL 9, with dnf, NetworkManager and firewalld
+    toolkit lab up --bmc --switch     with an emulated BMC for each node, and a switch that shows its ports
     toolkit lab up --add gpu3         one node more in a lab that runs; toolkit lab down --node gpu3 takes it away
     toolkit lab ssh gpu1              a shell on a node
     toolkit lab down                  leaves nothing behind
@@ -88,9 +89,8 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--nodes",
             metavar="N|vm",
             callback=parse_nodes,
-            help="Make so many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU "
-            "servers as "
-            "virtual machines with a stock kernel, real RDMA verbs (Soft-RoCE) and real reboots.  "
+            help="Make so many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU servers "
+            "as virtual machines with a stock kernel, real RDMA verbs (Soft-RoCE) and real reboots.  "
             f"[default: {NODES}, or what --fabric needs]",
         ),
         click.option(
@@ -107,6 +107,8 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Make nodes of this release. Those of Ubuntu and EL 9 imitate it over Debian 12 (stand-in), "
             "unless the machine runs that release.  [default: the machine's own]",
         ),
+        click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
+        click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),
         name_option,
     )
     for option in reversed(options):
@@ -130,7 +132,7 @@ def framework_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help=f"Copy the inventory into this folder too; {LAB} lists the lab called {DEFAULT_NAME} without a copy.",
 )
 @framework_options
-@click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
+@click.option("--add", "joining", metavar="NODE", help="Let gpuN or clientN join the lab that is up.")
 @json_option
 @click.pass_context
 def up(
@@ -144,8 +146,8 @@ def up(
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
-    Virtual machines run with KVM where a kernel really boots on it, otherwise emulated; that is tried and said.
-    A lab that runs and is not what is asked for is left alone: that is an error which says what to do.
+    Virtual machines run with KVM where a kernel really boots on it, otherwise emulated; that is tried.
+    A lab that runs and is not what is asked for is left alone, with an error.
 
     \b
     toolkit lab up
@@ -192,7 +194,15 @@ def _made(spec: LabSpec) -> dict[str, Any]:
 
 def _refuse_with_add(ctx: click.Context) -> None:
     """What else a lab is was said when it came up."""
-    for option in ("fabric", "nodes", "rate_gbps", "os_name", *(f"{one.engine}_python" for one in FRAMEWORKS)):
+    for option in (
+        "fabric",
+        "nodes",
+        "rate_gbps",
+        "os_name",
+        "bmc",
+        "switch",
+        *(f"{one.engine}_python" for one in FRAMEWORKS),
+    ):
         if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
             said = next(p.opts[-1] for p in ctx.command.params if p.name == option)
             raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")
@@ -228,7 +238,7 @@ def needs(as_json: bool, **given: Any) -> None:
     request = LabRequest(**given)
     wanted = request.checked()
     spec = wanted.spec()
-    names = packages(wanted.vms, has_rpms(os_key(spec.os)))
+    names = packages(wanted.vms, has_rpms(os_key(spec.os)), wanted.switch)
     labs.running_as_asked(spec, wanted.command)
     if as_json:
         nodes = [asdict(node) for node in spec.nodes]

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +26,17 @@ from toolkit.commands.lease_shared import (
     say,
 )
 from toolkit.exits import epilogue
-from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running, shown_gpus
-from toolkit.lease.display import clock, table, until
+from toolkit.lease import Exit, LeaseError, endpoint
+from toolkit.lease.client import ask, endings, manage, running, shown_gpus
+from toolkit.lease.client.keep_request import DEFAULT_S, KeepRequest
+from toolkit.lease.client.manage import Lease
+from toolkit.lease.display import clock, shortened, table, until
+from toolkit.lease.durations import UNITS
 from toolkit.lease.engines import load
-from toolkit.lease.host import Host, this_host
-from toolkit.lease.keep_request import KeepRequest
-from toolkit.lease.manage import Lease
+from toolkit.lease.kept import record
+from toolkit.lease.machine.host import Host, this_host
 from toolkit.lease.static_forms import StaticLease
+from toolkit.pool_answers import lease_data
 
 
 @group(epilog=epilogue("lease"))
@@ -82,32 +87,22 @@ def _static_table(leases: list[StaticLease]) -> str:
     return table(("LEASE", "WHAT", "WHERE", "CLIENT", "UNTIL"), cells) if cells else "no static leases"
 
 
+_RUNS_COLUMNS = 48
+"""Of a program in a table; --json and `lease show` have all of it."""
+
+
+def _runs(item: Lease) -> str | None:
+    """The user's own program that goes on alone on a lease of theirs, as this machine knows it."""
+    found = record.running().get(item.id) if item.jobs[0].user == manage.me() else None
+    return None if found is None else found.order.program
+
+
 def _data(item: Lease) -> dict[str, Any]:
-    parts = [
-        {
-            "job": job.id,
-            "state": job.state,
-            "gpus": [{"server": h.node, "index": h.index, "shards": h.shards or None} for h in job.held],
-        }
-        for job in item.jobs
-    ]
-    first = item.jobs[0]
-    return {
-        "lease": item.id,
-        "user": first.user,
-        "what": item.what,
-        "state": item.state,
-        "where": item.where or None,
-        "until": answers.when(item.end),
-        "class": first.partition,
-        "reason": item.reason or None,
-        "ended": endings.ended_words(item.over) if item.over else None,
-        "parts": parts,
-    }
+    return lease_data(item, _runs(item))
 
 
 @lease.command()
-@request_options
+@partial(request_options, default_time=f"{DEFAULT_S // UNITS['h']}h")
 @head_options
 @click.option("--static", help="Grant an instance on this server without Slurm, as an administrator.")
 @click.option("--client", help="Name the machine that will use it, with --static.")
@@ -117,7 +112,7 @@ def _data(item: Lease) -> dict[str, Any]:
 def request(**options: Any) -> None:
     """Ask for GPUs, and wait until they are there.
 
-    The lease ends when its time is over, after 1 hour without --time.
+    The lease ends when its time is over.
 
     \b
     toolkit lease request --gpus 4 --time 2h
@@ -157,8 +152,8 @@ def _keep(wanted: KeepRequest) -> None:
     item = manage.find(host, number)
     if wanted.as_json:
         answers.say("lease", _data(item))
-        return
-    click.echo(f"lease {number}: {what} {until(item.end)}: {running.describe(endpoints)}")
+    else:
+        click.echo(f"lease {number}: {what} {until(item.end)}: {running.describe(endpoints)}")
     for note in running.notes_of(endpoints):
         say(f"lease {number}: {note}")
 
@@ -204,7 +199,12 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
         click.echo("no leases" if everyone else f"{manage.me()} has no leases")
         return
     rows = [[str(i.id), i.jobs[0].user, i.what, i.where or _waits_for(i), i.state, clock(i.end)] for i in found]
-    click.echo(table(("LEASE", "USER", "WHAT", "WHERE", "STATE", "UNTIL"), rows))
+    programs = [_runs(item) or "" for item in found]
+    titles = ["LEASE", "USER", "WHAT", "WHERE", "STATE", "UNTIL"]
+    if any(programs):
+        titles.append("RUNS")
+        rows = [[*row, shortened(runs, _RUNS_COLUMNS)] for row, runs in zip(rows, programs)]  # noqa: B905 - Python 3.9
+    click.echo(table(titles, rows))
 
 
 @lease.command()
@@ -232,6 +232,8 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
         f"  until   {clock(item.end)}",
     ]
     lines += [f"  ended   {endings.ended_words(item.over)}"] if item.over else []
+    runs = _runs(item)
+    lines += [f"  runs    {runs}  (toolkit logs -f {number})"] if runs else []
     click.echo("\n".join(lines))
     if item.state == "running" and item.jobs[0].user == manage.me():
         for one in endpoint.endpoints_of(host, item.jobs):

@@ -64,13 +64,6 @@ def duration_text(seconds: int) -> str:
     return several(seconds // unit, word)
 
 
-time_option = click.option(
-    "--time",
-    "seconds",
-    type=Duration(),
-    metavar="TIME",
-    help="Take them for this time, such as 90m or 2h.  [default: as the pool allows]",
-)
 grace_type = Duration(86_400, bare=True, least_s=0)
 """How long a program has before its lease is taken back."""
 
@@ -140,7 +133,7 @@ def pass_on(where: Sequence[str], marked: noise.Marked) -> int:
         return process.wait()
 
 
-def request_options(command: F) -> F:
+def request_options(command: F, default_time: str = "as the pool allows") -> F:
     """What is asked for; the short forms are those that users of FlexDirect know."""
     for option in reversed(
         (
@@ -152,12 +145,15 @@ def request_options(command: F) -> F:
                          help="Take this part of each GPU, such as 0.5, 1/7 or 5/20.  [default: whole GPUs]"),
             click.option("-m", "--memory", "memory_mib", type=int, metavar="MIB",
                          help="Take parts with this much memory in MiB, instead of --part."),
+            click.option("--up-to", "up_to", metavar="PART",
+                         help="Compute with up to this part of each GPU while nobody else needs it; goes with --part."),
             click.option("--apart", is_flag=True, help="Take each GPU or part from a server of its own."),
             click.option("-l", "--servers", "servers", metavar="NAME,...", help="Take GPUs of these servers only."),
             click.option("--class", "gpu_class", default="", metavar="NAME", help="Take GPUs of this class only."),
             click.option("--engine", "engine", default="", metavar="NAME",
                          help="Use this engine of the site's.  [default: run: what PROGRAM needs; else the first]"),
-            time_option,
+            click.option("--time", "seconds", type=Duration(), metavar="TIME",
+                         help=f"Take them for this time, such as 90m or 2h.  [default: {default_time}]"),
         )
     ):  # fmt: skip
         command = option(command)

@@ -14,10 +14,10 @@ from typing import Any
 from toolkit.commands.lease_shared import GIVE_UP
 from toolkit.errors import or_nearest
 from toolkit.lease import SERVER_CONF, LeaseError
+from toolkit.lease.client.keep_request import KeepRequest
 from toolkit.lease.display import until
 from toolkit.lease.endpoint import LeaseEndpoint, parse
 from toolkit.lease.fields import Fields
-from toolkit.lease.keep_request import KeepRequest
 from toolkit.lease.server_conf import parse_server_conf
 from toolkit.lease.static_forms import MISSING, StaticLease, StaticWish, answer_of, read_grant, read_leases
 from validation.base import bounded, noise

@@ -20,6 +20,7 @@ from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
 from toolkit.node import leave
 from toolkit.node.join import Joining, Newcomer
+from toolkit.upgrade.declared import refuse_going_back
 
 key_options = (
     click.option(
@@ -113,6 +114,7 @@ def replace(newcomer: Newcomer, grace_s: int | None, as_json: bool) -> None:
 def _join(verb: Literal["add", "replace"], newcomer: Newcomer, as_json: bool, grace_s: int | None = None) -> None:
     name = newcomer.name
     began = time.monotonic()
+    refuse_going_back(newcomer.inventory)
     joining = Joining(verb, newcomer, say)
     if verb == "replace":
         joining.empty(grace_s)
@@ -143,6 +145,7 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
     toolkit node remove gpu1 -i inventories/site
     toolkit node remove gpu1 -i inventories/site --grace 10m
     """
+    refuse_going_back(inventory)
     leave.remove(name, inventory, grace_s, without_teardown, say)
     say(f"{name} has left the pool")
     if as_json:

@@ -17,6 +17,7 @@ import click
 from toolkit import answers
 from toolkit.deploy import outcome, record, running
 from toolkit.deploy.progress import make_progress
+from toolkit.deploy.rescued import rescued_tasks
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState
 from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
@@ -116,7 +117,8 @@ def _run(
     job: running.Deployment, state: SiteState, handle: IO[str]
 ) -> tuple[DeployWatch, signal.Signals | None, outcome.Ending]:
     """One run of Ansible: what it did, the signal that stopped it, and its end."""
-    watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check, job.command))
+    watch = DeployWatch(read_stages(job.playbook), rescued_tasks(project.file("roles")))
+    estimate = Estimate(state.read_last(job.check, job.command))
     display = make_progress(progress_stream(), watch, estimate)
     try:
         status, by = running.run(job, watch, estimate, display, handle, state.room)

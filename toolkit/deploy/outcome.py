@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from toolkit.deploy.running import Deployment
@@ -78,7 +79,7 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     if watch.unmatched_limit:
         return Ending((), Exit.USAGE, f"{watch.unmatched_limit}; nothing was changed; correct --limit")
     interrupted = interrupted and (status != 0 or watch.stats is None)  # it may have come after the end
-    lines = tuple(node_line(job, watch, host, interrupted) for host in sorted(watch.nodes))
+    lines = tuple(_once(node_line(job, watch, host, interrupted) for host in sorted(watch.nodes)))
     if interrupted:
         return Ending(lines, Exit.INTERRUPTED)
     if watch.unfit:
@@ -93,6 +94,22 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     return Ending(lines, Exit.INCOMPLETE if watch.waiting else Exit.OK)
 
 
+def _once(lines: Iterable[EndLine]) -> Iterator[EndLine]:
+    """The same lines: of nodes that failed alike the first has the reason, and the last what to do next."""
+    every = list(lines)
+    last = {line.next_: number for number, line in enumerate(every)}
+    first: dict[str, str] = {}
+    for number, line in enumerate(every):
+        host, what = line.text[: line.indent], line.text[line.indent :]
+        outcome, at, _ = what.partition(" at ")
+        if not at or outcome not in ("FAILED", "UNREACHABLE"):
+            yield line
+            continue
+        like = first.setdefault(what, host.strip())
+        text = line.text if like == host.strip() else f"{host}{outcome}, as {like}."
+        yield replace(line, text=text, next_=line.next_ if last[line.next_] == number else "")
+
+
 def _of_node(host: str, width: int, text: str, next_: str = "") -> EndLine:
     return EndLine(f"{host.ljust(width)}  {text}", next_, width + 2)
 
@@ -101,7 +118,11 @@ def unfit_table(watch: DeployWatch) -> list[EndLine]:
     """`gpu2  UNFIT: memory is ...`: every finding of every node that preflight refused, one on each line."""
     width = max(len(name) for name in watch.nodes)
     lines = []
+    like: dict[tuple[str, ...], str] = {}
     for host in watch.unfit:
+        if like.setdefault(watch.nodes[host].unfit, host) != host:
+            lines.append(_of_node(host, width, f"UNFIT, as {like[watch.nodes[host].unfit]}"))
+            continue
         first, *more = watch.nodes[host].unfit
         lines.append(_of_node(host, width, f"UNFIT: {first}"))
         lines += [EndLine(f"{' ' * width}         {reason}", indent=width + 9) for reason in more]

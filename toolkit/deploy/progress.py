@@ -80,11 +80,13 @@ class StageLines:
             self._shown, self._since = here, self._now()
         elif len(watch.running) < len(watch.at_work):
             self.pulse(0)
-        if watch.fresh_failure and not watch.nodes[watch.fresh_failure].unfit:  # those stand in one table at the end
+        if watch.fresh_failure and not watch.nodes[watch.fresh_failure].unfit:  # those are in one table at the end
             failure = watch.nodes[watch.fresh_failure].failure
             assert failure is not None
             word = "unreachable" if failure.unreachable else "failed"
-            self.said(f"{watch.fresh_failure} {word}: {failure.place}: {failure.message}", "red")
+            self.said(
+                f"{watch.fresh_failure} {word} at {failure.place}; the reason is at the end, and in the log", "red"
+            )
 
     def pulse(self, wait_s: float = 1.0) -> None:
         """A role's line waits until all its nodes have begun, at most so long. A task's line comes when it takes long.

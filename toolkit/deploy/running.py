@@ -28,6 +28,9 @@ _TICK_S = 0.3  # how often ansible-runner asks whether to go on
 _GRACE_S = (
     15  # Ansible waits for its workers after an interrupt; each of the steps from INT over TERM to KILL takes this
 )
+_FORKS_LEAST, _FORKS_MOST = 20, 200
+_FORK_BYTES = 50 << 20
+"""What a fork of Ansible may take: 38 MiB measured (benchmarks/README.md, forks)."""
 _FLAGS = "[bCDhv]"
 """Short options of ansible-playbook that take no value, so that others may stand behind them in one word."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -206,9 +209,23 @@ def _keep_in_memory(status: Mapping[str, Any], runner_config: Any) -> None:
 
 
 def environment(path: str, config: Path) -> dict[str, str]:
-    """What Ansible needs beside the caller's environment; a configuration that the caller chose is kept."""
-    chosen = {} if os.environ.get("ANSIBLE_CONFIG") else {"ANSIBLE_CONFIG": str(config)}
+    """What Ansible needs beside the caller's environment; a configuration that the caller chose is kept.
+
+    Without one, as many nodes work at the same time as half of the free memory has room for, so that a stage of
+    packages does not go in waves; Ansible starts no more forks than a play has nodes.
+    """
+    if os.environ.get("ANSIBLE_CONFIG"):
+        chosen = {}
+    else:
+        chosen = {"ANSIBLE_CONFIG": str(config), "ANSIBLE_FORKS": os.environ.get("ANSIBLE_FORKS") or str(forks())}
     return {"PATH": path, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **chosen}
+
+
+def forks(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """How many nodes Ansible works on at the same time, by the memory that is free (MemAvailable of proc(5), kB)."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB$", meminfo.read_text(), re.MULTILINE) if meminfo.is_file() else None
+    free_bytes = int(found[1]) * 1024 if found else 0
+    return max(_FORKS_LEAST, min(_FORKS_MOST, free_bytes // 2 // _FORK_BYTES))
 
 
 def asks(arguments: Sequence[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,22 @@ def read_stages(playbook: Path) -> tuple[Stage, ...]:
             continue
         path = playbook.parent / imported
         entries = _entries(path)
-        if any(_imported(inner) is not None for inner in entries):
+        if all(_imported(inner) is not None for inner in entries):  # a list of stages, as site.yml imports it
             stages.extend(read_stages(path))
         else:
-            stages.append(Stage(path.stem, tuple(_play(inner) for inner in entries)))
+            stages.append(Stage(path.stem, tuple(_plays(path, entries))))
     return tuple(stages)
+
+
+def _plays(playbook: Path, entries: list[dict[str, Any]]) -> Iterator[str]:
+    """Names of a stage's plays, with those of playbooks that it imports itself."""
+    for entry in entries:
+        imported = _imported(entry)
+        if imported is None:
+            yield _play(entry)
+        else:
+            path = playbook.parent / imported
+            yield from _plays(path, _entries(path))
 
 
 def _entries(playbook: Path) -> list[dict[str, Any]]:

@@ -38,14 +38,16 @@ class NodeState:
     unfit: tuple[str, ...] = ()  # what preflight found
     indispensable: bool = False  # the site cannot do without it
     reboot: tuple[str, ...] = ()  # why it waits for a reboot, as role reboot found last
+    versions: dict[str, Any] = field(default_factory=dict)  # what of its recorded versions would be changed
 
 
 class DeployWatch:
     """The state of a run."""
 
-    def __init__(self, stages: tuple[Stage, ...]) -> None:
-        """`stages` are the playbook's."""
+    def __init__(self, stages: tuple[Stage, ...], rescued: frozenset[tuple[str, str]] = frozenset()) -> None:
+        """`stages` are the playbook's; `rescued`: (role, task) whose failure a rescue takes up."""
         self.stages = stages
+        self._rescued = rescued
         self.stage = -1
         self.play = self.role = self.task = ""
         self.at_work: dict[str, None] = {}  # the nodes of this task; a dict keeps their order
@@ -125,8 +127,10 @@ class DeployWatch:
             node.tasks.append(f"{role}: {data.get('task') or self.task}")
         if kind == "runner_on_unreachable" or (kind == "runner_on_failed" and not data.get("ignore_errors")):
             place = ": ".join(str(part) for part in (data.get("role"), data.get("task")) if part)
-            node.failure = Failure(place, node.item or message(result), kind == "runner_on_unreachable")
-            self.fresh_failure = host
+            said = (node.item or message(result)).removeprefix(f"{host}: ")  # of its own messages, which name it
+            node.failure = Failure(place, said, kind == "runner_on_unreachable")
+            if (str(data.get("role") or ""), str(data.get("task") or "")) not in self._rescued:
+                self.fresh_failure = host
 
     @staticmethod
     def _concluded(node: NodeState, facts: object) -> None:
@@ -135,6 +139,8 @@ class DeployWatch:
             node.unfit = tuple(" ".join(str(reason).split()) for reason in facts["preflight_reasons"])
         if isinstance(facts, dict) and isinstance(facts.get("reboot_reasons"), list):
             node.reboot = tuple(" ".join(str(reason).split()) for reason in facts["reboot_reasons"])
+        if isinstance(facts, dict) and isinstance(facts.get("preflight_changes"), dict):
+            node.versions = facts["preflight_changes"]
         if isinstance(facts, dict) and facts.get("preflight_indispensable") is True:
             node.indispensable = True
 

@@ -15,7 +15,7 @@ Server, one instance per lease, on the GPU host:
     --port 0            any free port; --port-file gets it as decimal text and a newline, in one rename
     --token-file        first line is the token, 16 to 255 characters; read once at start, never shown
     --memory-limit      per device, over all connections of this instance; cuMemGetInfo and totalMem show it
-    --context-bytes     what a context takes of a device (0; toolkit.lease.context_size measures it), within that limit
+    --context-bytes     what a context takes of a device (0; toolkit/lease/machine/ measures it), in that limit
     --idle-timeout      ends by itself (exit 0) after S seconds without any connection
     --report-fd         a JSON line per event: listening {port, pid}, client {peer, pid}, gone {pid, status},
                         refused {peer, why}, broken {peer, op, why}, verbs {peer, pid, device, port}, stopped {why};

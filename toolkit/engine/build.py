@@ -36,7 +36,7 @@ SANITIZERS = (
     "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
 #: Bytes by RDMA, for every engine that has them.
-VERBS = tuple(f"shared/verbs/{n}.c" for n in ("verbs", "verbs_port", "verbs_none"))
+VERBS = tuple(f"shared/verbs/{n}.c" for n in ("verbs", "verbs_orders", "verbs_port", "verbs_none"))
 #: What client and server of the reference engine are both made with.
 WIRE = (*(f"reference/{n}.c" for n in ("wire", "link", "lanes")), *VERBS)
 SERVER = (
@@ -160,6 +160,13 @@ def default_release() -> str:
     return f"{release()}-{source_hash()[:8]}"
 
 
+def checked(release: str) -> str:
+    """The release, which is in paths and in C strings; BuildError for one that cannot be."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", release):
+        raise BuildError(f"release '{release}': use up to 63 letters, digits and .+~-, a letter or digit first")
+    return release
+
+
 def _compile(target: Path, sources: tuple[str, ...], options: tuple[str, ...], sanitized: bool = False) -> None:
     if sanitized:
         # the program that loads a library has the sanitizers' own functions
@@ -180,9 +187,7 @@ def _library(soname: str) -> tuple[str, ...]:
 def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -> list[Path]:
     """Server and client library in `folder`/bin and `folder`/lib, and what `compile_shown` makes; for tests a server
     under sanitizers. BuildError."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", release):
-        raise BuildError(f"release '{release}': use up to 63 letters, digits and .+~-, a letter or digit first")
-    named = f'-DENGINE_RELEASE="{release}"'
+    named = f'-DENGINE_RELEASE="{checked(release)}"'
     server, client = folder / "bin/elastic-ai-refserver", folder / "lib/libcuda.so.1"
     server.parent.mkdir(parents=True, exist_ok=True)
     client.parent.mkdir(parents=True, exist_ok=True)
@@ -262,6 +267,14 @@ def write_archive(output: Path, content: list[tuple[str, bytes, int]]) -> str:
     finally:
         partial.unlink(missing_ok=True)
     return hashlib.sha256(output.read_bytes()).hexdigest()
+
+
+def archive_folder(output: Path, folder: Path) -> str:
+    """`write_archive` of all files of an engine's folder; programs and libraries alone are executable, by any umask."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    runs = {path for path in files if path.suffix in (".so", ".1") or path.parent.name == "bin"}
+    names = [(path, path.relative_to(folder).as_posix()) for path in files]
+    return write_archive(output, [(name, path.read_bytes(), 0o755 if path in runs else 0o644) for path, name in names])
 
 
 def build_engine(output: Path, release: str | None = None) -> Artefact:

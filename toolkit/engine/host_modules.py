@@ -20,7 +20,7 @@ from validation.base.temporary import room
 #: The header, and the kernels of tests and probes.
 KERNELS = project.ROOT / "engine/kernels"
 #: Programs that bring kernels of their own, for any CUDA driver: an emulated device runs those too.
-PROGRAMS = (project.CODE / "toolkit/lease/kernels",)
+PROGRAMS = (project.CODE / "toolkit/lease/programs/kernels",)
 VERSION = 1  # HOST_MODULE_VERSION in devices/host_module.h
 FLAGS = (
     "-std=c++20", "-O2", "-g0", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-fno-exceptions",

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import re
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,10 +25,11 @@ from toolkit.engine.build import (
     SOURCES,
     Artefact,
     EngineInfo,
+    archive_folder,
+    checked,
     compile_library,
     compile_shown,
     needed_glibc,
-    write_archive,
 )
 from toolkit.errors import BuildError
 from validation.base.temporary import room
@@ -94,9 +94,7 @@ def default_release() -> str:
 
 def build_folder(folder: Path, release: str | None = None) -> TensorflowInfo:
     """The engine in `folder`. Raises BuildError."""
-    chosen = release or default_release()
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", chosen):
-        raise BuildError(f"release '{chosen}': use up to 63 letters, digits and .+~-, a letter or digit first")
+    chosen = checked(release or default_release())
     for name, (source, mode) in _files().items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -114,9 +112,5 @@ def build_archive(output: Path, release: str | None = None) -> Artefact:
     """The same as an archive; the same sources and compiler give the same bytes. Raises BuildError."""
     with room("eai-engine") as scratch:
         info = build_folder(scratch, release)
-        files = [path for path in sorted(scratch.rglob("*")) if path.is_file()]
-        content = [
-            (path.relative_to(scratch).as_posix(), path.read_bytes(), path.stat().st_mode & 0o777) for path in files
-        ]
-        sha256 = write_archive(output, content)
+        sha256 = archive_folder(output, scratch)
     return Artefact(output, sha256, info)

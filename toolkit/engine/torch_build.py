@@ -36,11 +36,11 @@ from toolkit.engine.build import (
     SOURCES,
     VERBS,
     EngineInfo,
+    archive_folder,
     compile_library,
     compile_shown,
     needed_glibc,
     transports,
-    write_archive,
 )
 from toolkit.errors import BuildError
 from toolkit.loudness import progress
@@ -153,7 +153,7 @@ def missing_tools() -> str:
 
 
 def _sources(library: str) -> list[Path]:
-    own = [path for folder in LIBRARIES[library] for path in sorted((TORCH / folder).glob("*.cc"))]
+    own = [path for folder in LIBRARIES[library] for path in sorted((TORCH / folder).rglob("*.cc"))]
     return own and [*own, *(SOURCES / name for name in VERBS)]
 
 
@@ -331,14 +331,5 @@ def build_archive(output: Path, torches: Sequence[Torch], release: str | None = 
     """The same as an archive; the same sources, compiler and PyTorch give the same bytes. Raises BuildError."""
     with room("eai-engine") as scratch:
         info = build_folder(scratch, torches, release)
-        files = [path for path in sorted(scratch.rglob("*")) if path.is_file()]
-        content = [
-            (path.relative_to(scratch).as_posix(), path.read_bytes(), 0o644 if _plain(path) else 0o755)
-            for path in files
-        ]
-        sha256 = write_archive(output, content)
+        sha256 = archive_folder(output, scratch)
     return Made(output, sha256, info)
-
-
-def _plain(path: Path) -> bool:
-    return not {".so", ".1"} & {path.suffix} and path.parent.name != "bin"

@@ -10,7 +10,7 @@ import os
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from toolkit.lab.devices import GPU_COUNT, GPU_PCI
 from toolkit.lab.drillplan import AT_PORT, IN_MID_RUN, REFUSED, Turn
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.lab import Say
+from toolkit.lab.leaf.leaf import CROSSED
+from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
 from toolkit.lab.spec import LabSpec
 from toolkit.lab.vmfaults import PORT
 from toolkit.rundir import runs
@@ -54,6 +56,13 @@ WORDS = {
     "clock-free": ("does not run", "chrony"),
     "docker-stopped": ("docker does not run",),
     "unit-failed": ("failed: elastic-ai",),
+    "psu-not-redundant": ("power supply",),
+    "bios-differs": ("SysProfile",),
+    "bmc-event": ("memory error",),
+    "dimm-other": ("D9999999",),
+    "ipmi-on": ("IPMI",),
+    CROSSED: ("should be",),
+    **{kind: (fault.words,) for kind, fault in LEAF_FAULTS.items()},
 }
 """Words of which one must stand in the finding that names the cause. Of others the criterion is the cause's name."""
 
@@ -83,6 +92,7 @@ class Drilled:
     told: bool = False  # found by words alone: of emulated GPUs no rate is judged
     load: float = 0.0
     refused: bool = False  # found by a validation that refused to begin, and named the node and why
+    blamed_for: str = ""  # what was said of those who were blamed
 
 
 class Refused(LabError):
@@ -108,21 +118,26 @@ def refused(spec: LabSpec, turn: Turn, fault: Refused, seconds: float) -> list[D
             done.append(Drilled(kind, node.name, False, False, False, (), "", seconds, str(fault), turn.name))
             continue
         words, cause = f"refused: {line}", REFUSED[kind] in line
-        done.append(Drilled(kind, node.name, True, cause, cause, blamed, words, seconds, turn=turn.name, refused=True))
+        done.append(Drilled(kind, node.name, True, cause, cause, blamed, words, seconds, turn=turn.name, refused=True,
+                            blamed_for="; ".join(said[name] for name in blamed)))  # fmt: skip
     return done
 
 
-def weighed(turn: Turn, verdict: VerdictDoc, seconds: float) -> list[Drilled]:
-    """What a verdict says of each planted fault; of a turn without any, one entry."""
-    sick = {node.name for _, node in turn.planted}
-    blamed = tuple(f.subject for f in verdict.findings if not (_nodes(f) & sick) and (f.about.ends or not turn.planted))
+def weighed(turn: Turn, verdict: VerdictDoc, seconds: float, mates: Collection[str] = ()) -> list[Drilled]:
+    """What a verdict says of each planted fault; of a turn without any, one entry. mates: nodes that a fault of another
+    node is a fault of, too."""
+    sick = {node.name for _, node in turn.planted} | {*mates}
+    against = [f for f in verdict.findings if not (_nodes(f) & sick) and (f.about.ends or not turn.planted)]
+    blamed, why = tuple(f.subject for f in against), "; ".join(f"{f.subject}: {f.text}" for f in against)
     if not turn.planted:
-        return [Drilled("", "", False, False, False, blamed, _said(verdict.findings), seconds, turn=turn.name)]
+        words = _said(verdict.findings)
+        return [Drilled("", "", False, False, False, blamed, words, seconds, turn=turn.name, blamed_for=why)]
     done = []
     for number, (kind, node) in enumerate(turn.planted):
         mine = [f for f in verdict.findings if node.name in _nodes(f)]
         others = blamed if number == 0 else ()  # told once
-        done.append(_weighed(kind, node.name, mine, verdict, others, seconds, turn.name))
+        one = _weighed(kind, node.name, mine, verdict, others, seconds, turn.name)
+        done.append(replace(one, blamed_for=why) if others else one)
     return done
 
 
@@ -239,7 +254,8 @@ def _one(spec: LabSpec, turn: Turn, validate: Validate, say: Say) -> list[Drille
                 found = []
             else:
                 verdict = validate(turn, (lambda: plant(True)) if later else None)
-                found = weighed(Turn(turn.name, left, turn.suites), verdict, time.monotonic() - started)
+                mates = [spec.after(node).name for kind, node in left if kind == CROSSED]
+                found = weighed(Turn(turn.name, left, turn.suites), verdict, time.monotonic() - started, mates)
         except Refused as error:
             found = refused(spec, Turn(turn.name, left, turn.suites), error, time.monotonic() - started)
         except LabError as error:
@@ -273,12 +289,13 @@ def told(one: Drilled) -> str:
     what = f"{one.kind} on {one.node}" if one.kind else one.turn or "clean"
     if one.trouble:
         return f"{what:32} no verdict: {one.trouble}"
+    who = one.blamed_for or ", ".join(one.blamed)
     if not one.kind:
         said = f" ({one.said})" if one.blamed else ""
-        return f"{what:32} {'no alarm' if not one.blamed else 'false alarm: ' + ', '.join(one.blamed)}{said}"
+        return f"{what:32} {'no alarm' if not one.blamed else 'false alarm: ' + who}{said}"
     parts = [word if fine else f"not {word}" for word, fine in
              (("found", one.found), ("localised", one.localised), ("cause named", one.cause))]  # fmt: skip
-    return f"{what:32} {', '.join(parts)}{'; also blamed: ' + ', '.join(one.blamed) if one.blamed else ''} ({one.said})"
+    return f"{what:32} {', '.join(parts)}{'; also blamed: ' + who if one.blamed else ''} ({one.said})"
 
 
 def summary(done: Sequence[Drilled]) -> str:

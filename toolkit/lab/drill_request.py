@@ -84,6 +84,10 @@ def why_not(spec: LabSpec, kind: str) -> str:
     """Why no node of a lab can have a fault, in words."""
     if FAULTS[kind].vm_only and not spec.vms:
         return "needs a virtual machine"
+    if FAULTS[kind].bmc and not spec.bmc:
+        return "needs a BMC (lab up --bmc)"
+    if FAULTS[kind].switch and not spec.switch:
+        return "needs a switch (lab up --switch)"
     return "no node of this lab can have it"
 
 

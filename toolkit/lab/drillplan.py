@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from toolkit.errors import LabError
 from toolkit.lab import faults
+from toolkit.lab.leaf.leaf import CROSSED
 from toolkit.lab.spec import LabSpec, NodeSpec
 from validation.plan.suites import SUITES
 from validation.rules.criterion import Criterion
@@ -62,8 +63,9 @@ mid-run costs its partners their measurements. And what is refused."""
 IN_MID_RUN = frozenset({"dead-node"})
 """Planted when the first results are there: a node that does not answer at the begin is refused, and nothing runs."""
 
-BESIDES = {"flapping-port": ("tr.tcpbw",), "dead-node": ("tr.tcpbw",)}
-"""Criteria whose measurements a fault is felt in, besides those of the criteria that find it."""
+BESIDES = {"flapping-port": ("tr.tcpbw",), "dead-node": ("tr.tcpbw",), "bmc-event": ("tr.tcpbw",)}
+"""Criteria whose measurements a fault is felt in, besides those of the criteria that find it; an event of a BMC needs a
+suite after preflight, during which it comes."""
 
 WITHOUT = ("pf.converged",)
 """What no fault of a drill needs and takes minutes: site.yml in check mode."""
@@ -180,7 +182,7 @@ def _place(spec: LabSpec, kind: str, planted: dict[str, NodeSpec]) -> NodeSpec |
 
 
 def _steals(kind: str) -> bool:
-    return kind == "duplicate-address"
+    return kind in ("duplicate-address", CROSSED)
 
 
 def _twin(spec: LabSpec, node: NodeSpec) -> str:

@@ -6,14 +6,20 @@ import contextlib
 import json
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolkit.errors import LabError, or_nearest
 from toolkit.lab import devices, network, nodes, vm
+from toolkit.lab.bmc import rack
+from toolkit.lab.bmc.bmcfaults import BMC_FAULTS
+from toolkit.lab.bmc.rack import LOOK_S
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.host import detect
 from toolkit.lab.lab import Say, boot, load
+from toolkit.lab.leaf import leaf
+from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
 from toolkit.lab.morefaults import MORE_FAULTS
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, read_faults
@@ -33,12 +39,15 @@ class Fault:
     clear: Act
     vm_only: bool = True
     gpus_only: bool = False
+    bmc: bool = False
+    switch: bool = False
     found_by: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> str:
         """On which nodes it can be, in words."""
-        return "GPU servers" if self.gpus_only else "machines" if self.vm_only else "all"
+        plain = "GPU servers" if self.gpus_only else "machines" if self.vm_only else "all"
+        return f"{plain} with BMC" if self.bmc else f"{plain} with switch" if self.switch else plain
 
 
 def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
@@ -57,6 +66,10 @@ def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
             f"{node.name} is a container, and {kind} needs a virtual machine: "
             + (f"in lab '{spec.name}' these are {machines}" if machines else "'toolkit lab up --nodes vm' has some")
         )
+    if FAULTS[kind].bmc and not spec.bmc:
+        raise LabError(f"{node.name} has no BMC, and {kind} is reported by one; 'toolkit lab up --bmc' makes some")
+    if FAULTS[kind].switch and not spec.switch:
+        raise LabError(f"lab '{spec.name}' has no switch that {kind} is seen at; 'toolkit lab up --switch' makes one")
     if FAULTS[kind].gpus_only and node.group != "gpu_servers":
         raise LabError(f"{node.name} has no GPUs, and {kind} is a fault of one")
     there = read_faults(spec).get(node.name, kind)
@@ -146,14 +159,46 @@ def _one_way(sending: bool) -> tuple[Act, Act]:
 
 def twin(spec: LabSpec, node: NodeSpec) -> NodeSpec:
     """The node whose address another one takes: the next of the lab."""
-    names = [n.name for n in spec.nodes]
-    return spec.nodes[(names.index(node.name) + 1) % len(names)]
+    return spec.after(node)
 
 
 def _take_address(what: str) -> Act:
     def act(spec: LabSpec, node: NodeSpec, say: Say) -> None:
         address = f"{spec.fabric_address(twin(spec, node))}/32"
         _on_node(spec, node, f"ip addr {what} {address} dev {PORT}{' || true' if what == 'del' else ''}\n")
+
+    return act
+
+
+def _renew_bmc(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+    """Have the node's BMC answer with the fault that is noted, or without any; it takes a moment to read it."""
+    rack.write(spec, node, vm.MEMORY_MIB)
+    time.sleep(4 * LOOK_S)
+
+
+def _clear_bmc(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+    """Without any, although it is still noted."""
+    rack.write(spec, node, vm.MEMORY_MIB, clean=True)
+    time.sleep(4 * LOOK_S)
+
+
+def _renew_switch(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+    """Have the lab's switch follow the faults that are noted; a moment later nodes hear of it."""
+    leaf.write(spec)
+    time.sleep(4 * leaf.LOOK_S)
+
+
+def _clear_switch(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+    """As without this fault, although it is still noted."""
+    leaf.write(spec, well=node.name)
+    time.sleep(4 * leaf.LOOK_S)
+
+
+def _plug(into: str, follow: Act) -> Act:
+    def act(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+        network.plug(spec, node, into)
+        if spec.switch:
+            follow(spec, node, say)
 
     return act
 
@@ -181,8 +226,8 @@ FAULTS = {
     ),
     "cable-swapped": Fault(
         "the node's fabric cable is plugged into the management switch",
-        lambda spec, node, say: network.plug(spec, node, network.MANAGEMENT),
-        lambda spec, node, say: network.plug(spec, node, network.FABRIC),
+        _plug(network.MANAGEMENT, _renew_switch),
+        _plug(network.FABRIC, _clear_switch),
         vm_only=False,
         found_by=("pf.mtu",),
     ),
@@ -211,6 +256,22 @@ FAULTS = {
     **{
         kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True, found_by=f.found_by)
         for kind, f in GPU_FAULTS.items()
+    },
+    **{
+        kind: Fault(f.about, _renew_bmc, _clear_bmc, f.machine, gpus_only=True, bmc=True, found_by=(f.found_by,))
+        for kind, f in BMC_FAULTS.items()
+    },
+    leaf.CROSSED: Fault(
+        "the fabric cables of the node and of the next one are in each other's switch port",
+        _renew_switch,
+        _clear_switch,
+        vm_only=False,
+        switch=True,
+        found_by=("pf.cabling",),
+    ),
+    **{
+        kind: Fault(f.about, _renew_switch, _clear_switch, vm_only=False, switch=True, found_by=("pf.switch",))
+        for kind, f in LEAF_FAULTS.items()
     },
     **{
         kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only, found_by=f.found_by)

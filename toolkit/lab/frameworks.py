@@ -1,5 +1,7 @@
 """PyTorch and TensorFlow in a lab: a copy of a Python's packages that all nodes see, and the engine for it.
 
+Containers see its folder by a mount, virtual machines by 9p.
+
 Nodes have it under /opt/elastic-ai-lab, as a virtual environment of their own Python, so that nothing is fetched or
 installed in them: a client's program has the framework's ordinary wheel there, and the engine's server computes by it.
 All labs see all copies; each lab names the one that it was given, so that another lab's does not change what its nodes
@@ -12,6 +14,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping
@@ -26,6 +29,7 @@ from toolkit.lab.spec import cache_root, state_root
 #: Debian has no `python`: this one is the framework's, as after an activation; with both frameworks PyTorch's.
 PYTHON = "usr/local/bin/python"
 KEPT = 2
+COMPILED = "compiled"  # makes another copy than the earlier releases of the toolkit, whose copies are not
 NEEDLESS = ("__pycache__", "pip", "pip-*", "include", "*.a", "*.pth")
 Say = Callable[[str], None]
 _ASK = "import json, sys; print(json.dumps([sys.version_info[0], sys.version_info[1]]))"
@@ -49,6 +53,11 @@ class Packages:
         """Changes with the packages beside the framework, by their names and versions."""
         names = sorted(path.name for path in self.folder.glob("*.dist-info"))
         return hashlib.sha256(repr([self.version, self.build_id, names]).encode()).hexdigest()[:12]
+
+    @property
+    def copy(self) -> str:
+        """The name of the copy that nodes see."""
+        return hashlib.sha256(f"{self.stamp} {COMPILED}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
@@ -159,7 +168,7 @@ def provide(framework: Framework, python: str, image: Path, say: Say) -> EngineF
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = _built(framework, packages, say)  # first: what it lacks is said before GiBs are copied
         try:
-            _copied(framework, packages, minor, say)
+            _copied(framework, packages, python, minor, say)
         except OSError as fault:  # shutil.Error is one too
             words = f"{framework.title} cannot be copied to {framework.root}: {str(fault)[:300]}"
             raise LabError(words) from fault
@@ -175,9 +184,9 @@ def _minor_of(framework: Framework, python: str) -> str:
     return f"{major}.{minor}"
 
 
-def _copied(framework: Framework, packages: Packages, minor: str, say: Say) -> None:
+def _copied(framework: Framework, packages: Packages, python: str, minor: str, say: Say) -> None:
     """The environment that nodes see, and none that no lab has any more."""
-    root, target = framework.root, framework.root / packages.stamp
+    root, target = framework.root, framework.root / packages.copy
     if not target.is_dir():
         say(f"copying {framework.title} {packages.version} for the lab's nodes (once for each release)")
         scratch = root / ".new"
@@ -185,6 +194,7 @@ def _copied(framework: Framework, packages: Packages, minor: str, say: Say) -> N
         (scratch / "bin").mkdir(parents=True)
         left_out = shutil.ignore_patterns(*NEEDLESS, *framework.needless)
         shutil.copytree(packages.folder, scratch / f"lib/python{minor}/site-packages", symlinks=True, ignore=left_out)
+        _compiled(framework, python, scratch, packages.copy)
         (scratch / "bin/python").symlink_to(f"/usr/bin/python{minor}")
         (scratch / "bin/python3").symlink_to("python")
         (scratch / "pyvenv.cfg").write_text(
@@ -202,6 +212,16 @@ def _copied(framework: Framework, packages: Packages, minor: str, say: Say) -> N
             shutil.rmtree(old, ignore_errors=True)
 
 
+def _compiled(framework: Framework, python: str, scratch: Path, copy: str) -> None:
+    """Compile the packages, because nodes cannot write beside them: each program would compile what it imports.
+
+    Sources that are for another Python are left as they are, which is no failure.
+    """
+    words = [python, "-m", "compileall", "-q", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
+    words += ["-s", str(scratch), "-p", f"{framework.place}/{copy}", str(scratch / "lib")]
+    subprocess.run(words, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+
+
 def _built(framework: Framework, packages: Packages, say: Say) -> EngineForNodes:
     """The engine's archive for it."""
     root = framework.root
@@ -214,7 +234,7 @@ def _built(framework: Framework, packages: Packages, say: Say) -> EngineForNodes
         for old in sorted(root.glob("engine-*.tar.gz"), key=os.path.getmtime)[:-KEPT]:
             old.unlink()
             old.with_suffix(".sha256").unlink(missing_ok=True)
-    return EngineForNodes(framework, archive, note.read_text(), packages.release, packages.stamp)
+    return EngineForNodes(framework, archive, note.read_text(), packages.release, packages.copy)
 
 
 def newest(lab: Path) -> dict[str, str]:
@@ -222,9 +242,9 @@ def newest(lab: Path) -> dict[str, str]:
     return {one.engine: copies[-1] for one in FRAMEWORKS if (copies := one.given(lab))}
 
 
-def give(lab: Path, roots: list[Path], copies: Mapping[str, str]) -> None:
+def give(lab: Path, roots: list[Path], copies: Mapping[str, str]) -> dict[str, str]:
     """The copies' commands for the containers with these file systems, and a note in the lab's folder. copies: by
-    engine."""
+    engine. Returns the commands, for nodes whose file systems are not seen from here: path -> text."""
     scripts: dict[str, str] = {}
     for one in FRAMEWORKS:
         if (copy := copies.get(one.engine)) is not None:
@@ -240,3 +260,13 @@ def give(lab: Path, roots: list[Path], copies: Mapping[str, str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
+    return scripts
+
+
+def as_shell(scripts: Mapping[str, str]) -> str:
+    """The words of a shell that write the commands on the machine where it runs."""
+    lines = ["set -e"]
+    for name, text in scripts.items():
+        path = shlex.quote(f"/{name}")
+        lines += [f'mkdir -p "$(dirname {path})"', f"printf %s {shlex.quote(text)} >{path}", f"chmod 755 {path}"]
+    return "\n".join(lines) + "\n"

@@ -33,6 +33,8 @@ TOOLS = {
 VM_TOOLS = {"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "qemu-system-x86_64": "qemu-system-x86"}
 #: For nodes that have dnf also these.
 RPM_TOOLS = {"createrepo_c": "createrepo-c", "modifyrepo_c": "createrepo-c", "rpmbuild": "rpm", "rpmsign": "rpm"}
+#: For a lab whose switch announces its ports also these.
+LLDP_TOOLS = {"lldpcli": "lldpd", "lldpd": "lldpd"}
 #: inotify instances of a node, counted on labs: 6 to 7 on Debian; as EL 9, 9 when fresh and 16 to 18 while provisioned
 #: (each ssh starts a user's systemd, and dnf leaves an agent of gpg for each signed repository). And a reserve.
 INOTIFY_OF_A_NODE, INOTIFY_RESERVE = 18, 32
@@ -88,19 +90,25 @@ def become_root() -> None:
     os.execvp("sudo", ["sudo", *keep, *python_words("toolkit"), *sys.argv[1:]])
 
 
-def _tools(vms: bool, rpms: bool) -> dict[str, str]:
-    return TOOLS | (VM_TOOLS if vms else {}) | (RPM_TOOLS if rpms else {})
+def _tools(vms: bool, rpms: bool, lldp: bool) -> dict[str, str]:
+    return TOOLS | (VM_TOOLS if vms else {}) | (RPM_TOOLS if rpms else {}) | (LLDP_TOOLS if lldp else {})
 
 
-def packages(vms: bool = False, rpms: bool = False) -> list[str]:
-    """The Debian packages that a lab needs; with `vms` also what virtual machines need, with `rpms` nodes with dnf."""
-    return sorted(set(_tools(vms, rpms).values()))
+def packages(vms: bool = False, rpms: bool = False, lldp: bool = False) -> list[str]:
+    """The Debian packages that a lab needs; with `vms` also what virtual machines need, with `rpms` nodes with dnf,
+    with `lldp` a switch that announces its ports."""
+    return sorted(set(_tools(vms, rpms, lldp).values()))
 
 
-def check_ready(vms: bool = False, which: Callable[[str], str | None] = shutil.which, rpms: bool = False) -> None:
+def check_ready(
+    vms: bool = False,
+    which: Callable[[str], str | None] = shutil.which,
+    rpms: bool = False,
+    lldp: bool = False,
+) -> None:
     """Refuse in one sentence what can't work: missing tools, a state folder on overlay; with `vms` also what virtual
-    machines need beside, with `rpms` nodes with dnf."""
-    tools = _tools(vms, rpms)
+    machines need beside, with `rpms` nodes with dnf, with `lldp` a switch that announces its ports."""
+    tools = _tools(vms, rpms, lldp)
     missing = sorted({package for tool, package in tools.items() if which(tool) is None})
     if missing:
         raise LabError(f"missing packages: {' '.join(missing)}; install them with: apt-get install {' '.join(missing)}")

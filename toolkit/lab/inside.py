@@ -9,7 +9,9 @@ from toolkit.lab import nodes
 from validation.base import bounded
 from validation.base.counting import number_of
 
+PROC = Path("/proc")
 ASK_S = 10.0
+SHOWN = 12
 #: What the node's own init is asked, in its namespaces.
 QUESTIONS = (
     ["systemctl", "--no-pager", "--no-legend", "list-jobs"],
@@ -19,12 +21,13 @@ QUESTIONS = (
 
 
 def state(lab: str, node: str) -> str:
-    """Lines for people: the node's processes with their state and the kernel function they wait in, and what its init
-    answers (each question has `ASK_S` seconds). Never raises."""
-    found = sorted(nodes.processes(lab, node))
+    """Lines for people: the node's processes, oldest first, with their state and the kernel function they wait in, and
+    what its init answers (each question has `ASK_S` seconds). Never raises."""
+    # by age, since a kernel that ran out of numbers starts again with small ones
+    found = sorted(nodes.processes(lab, node), key=_started)
     if not found:
         return "no process of it runs"
-    lines = [f"{number_of(len(found), 'process')}: {', '.join(_told(pid) for pid in found[:12])}"]
+    lines = [f"{number_of(len(found), 'process')}: {', '.join(_told(pid) for pid in found[:SHOWN])}"]
     if (init := next((pid for pid in found if _number_inside(pid) == 1), None)) is None:
         return "\n  ".join([*lines, "its init was not started"])
     for question in QUESTIONS:
@@ -56,17 +59,29 @@ def _asked(init: int, question: list[str]) -> list[str]:
 
 def _told(pid: int) -> str:
     try:
-        folder = Path(f"/proc/{pid}")
-        words = (folder / "stat").read_text().rpartition(")")[2].split()
-        return f"{(folder / 'comm').read_text().strip()} {words[0]} {(folder / 'wchan').read_text().strip()}"
+        folder = PROC / str(pid)
+        return f"{(folder / 'comm').read_text().strip()} {_stat(pid)[0]} {(folder / 'wchan').read_text().strip()}"
     except OSError:
         return f"{pid} has ended"
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the third, the state, on (proc(5))."""
+    return (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+
+
+def _started(pid: int) -> tuple[float, int]:
+    """When it was started, in ticks since the machine's boot (field 22); what has ended counts as youngest."""
+    try:
+        return float(_stat(pid)[19]), pid
+    except OSError:
+        return float("inf"), pid
 
 
 def _number_inside(pid: int) -> int:
     """The process id in its own namespace (NSpid of proc(5)), 0 when it has ended."""
     try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in (PROC / str(pid) / "status").read_text().splitlines():
             if line.startswith("NSpid:"):
                 return int(line.split()[-1])
     except OSError:

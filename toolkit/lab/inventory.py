@@ -10,11 +10,13 @@ from typing import Any
 
 import yaml
 
+from toolkit.lab.bmc import rack
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import GPU_COUNT, Emulation
 from toolkit.lab.frameworks import FRAMEWORKS, EngineForNodes
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.image import USERS
+from toolkit.lab.leaf import leaf
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
@@ -36,8 +38,7 @@ POOL: dict[str, Any] = {
     },
     "preemption": {"after_minutes": 0, "grace_s": 90},
 }
-#: The machine type of qemu's q35, as its firmware reports it to the guest (DMI product name).
-VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
+VERBS = "verbs"  # remoting_server_transport
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 
 
@@ -47,12 +48,12 @@ def _host_vars(spec: LabSpec, node: NodeSpec, emulated_gpus: bool = False) -> di
         "fabric_ports": [
             {"interface": "fab0", "address": f"{spec.fabric_address(node)}/24", "rate_gbps": spec.rate_gbps}
         ],
-        "bom": {"model": "systemd-nspawn", "gpu_count": 0, "nic_model": "veth", "fabric_port_count": 1},
+        "bom": {"model": rack.CONTAINER_MODEL, "gpu_count": 0, "nic_model": "veth", "fabric_port_count": 1},
     }
     if node.kind == "vm":
         values["elastic_ai_virtual"] = "qemu"
         values["elastic_ai_emulated"] = spec.accel == "tcg"
-        values["bom"] |= {"model": VM_MODEL, "nic_model": "virtio-net"}
+        values["bom"] |= {"model": rack.VM_MODEL, "nic_model": "virtio-net"}
         # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
         values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}
         values["nvidia_driver_user_space_only"] = "true"  # there is no GPU that a kernel module could drive
@@ -61,6 +62,10 @@ def _host_vars(spec: LabSpec, node: NodeSpec, emulated_gpus: bool = False) -> di
             values["horovod_state"] = "absent"
     elif spec.vms:
         values["fabric_ports"][0]["rdma"] = False  # a container has no RDMA device: this port carries TCP alone
+    if spec.switch and node.kind == "container":
+        # what the switch is compared with; a container's port has no such settings, and role roce reports this
+        values |= {"roce_enabled": True}
+        values["fabric_ports"][0]["rdma"] = False
     if node.group == "gpu_servers":
         values["training_slots"] = SLOTS
         values["slurm_gpus"] = dict(POOL_GPUS)
@@ -100,17 +105,22 @@ def inventory_document(
         common |= {"ansible_python_interpreter": f"/{PLATFORM_PYTHON}"} if system.python else {}
         common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
     common |= engine or {}
+    common |= leaf.variables(spec, key.parent) if spec.switch else {}
     if engine and any(n.group == "clients" for n in spec.nodes):
         common["slurm_pool"] = POOL
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:
         groups[node.group]["hosts"][node.name] = _host_vars(spec, node, bool(engine))
+        if spec.bmc:
+            groups[node.group]["hosts"][node.name]["bmc"] = rack.variable(spec, node, key.parent)
     return {"all": {"vars": common, "children": groups}}
 
 
-def engine_variables(built: Emulation, artefact: Path) -> dict[str, Any]:
-    """What the remoting roles need to know of the lab's engine."""
-    return {"remoting_engine_artifact": str(artefact), "remoting_engine_sha256": built.sha256}
+def engine_variables(built: Emulation, artefact: Path, vms: bool = False) -> dict[str, Any]:
+    """What the remoting roles need to know of the lab's engine. Virtual machines have RDMA ports: their leases go by
+    verbs."""
+    found = {"remoting_engine_artifact": str(artefact), "remoting_engine_sha256": built.sha256}
+    return found | ({"remoting_server_transport": VERBS} if vms and VERBS in built.info.transports else {})
 
 
 def standing_engine(hosts: Path) -> dict[str, Any] | None:
@@ -157,7 +167,10 @@ def write_inventory(
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.write((spec.dir / "id_ed25519").read_text())
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
+    lines += [leaf.known(spec)] if spec.switch else []
     known_hosts.write_text("".join(lines))
+    copies += leaf.copy_into(spec, private) if spec.switch else []
+    copies += rack.copy_into(spec, private) if spec.bmc else []
     engine = standing_engine(hosts) if keep_engine else None
     beside = _standing_frameworks(spec, hosts, {one.framework.engine for one in engines})
     kept = set(map(str, beside.values()))
@@ -168,7 +181,7 @@ def write_inventory(
     if built is not None and engine is None:
         name = f"elastic-ai-{built.info.engine}-{built.info.release}.tar.gz"
         copies.append(Path(shutil.copyfile(built.artefact, private / name)))
-        engine = engine_variables(built, copies[-1].absolute())
+        engine = engine_variables(built, copies[-1].absolute(), spec.vms)
     for one in engines:
         beside |= one.placed(private)
     if beside and engine is not None:

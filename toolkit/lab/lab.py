@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 from toolkit.errors import LabError
 from toolkit.lab import devices, frameworks, network, nodes, vm
 from toolkit.lab.accel import accelerate
+from toolkit.lab.bmc import rack
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_memory, check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
+from toolkit.lab.leaf import leaf
 from toolkit.lab.sh import run
 from toolkit.lab.sources import Release, machine_release, os_key, release_for
 from toolkit.lab.spec import (
@@ -98,13 +100,10 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None, pythons: Mapping[s
     cleared first. pythons: by engine, whose framework the nodes get, and the engine for it. Raises LabError.
     """
     release = release_for(wanted.os_name)
-    check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)))
+    check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)), lldp=wanted.switch)
     with locked(wanted.name):
         asked = wanted.spec()
         chosen = [one for one in frameworks.FRAMEWORKS if one.engine in (pythons or {})]
-        for one in chosen if asked.vms else ():
-            words = f"a virtual machine does not see the folder with {one.title}"
-            raise LabError(f"--{one.engine} is for labs of containers: {words}")
         engines = [
             frameworks.provide(one, (pythons or {})[one.engine], base_image(release, say), say) for one in chosen
         ]
@@ -121,7 +120,10 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None, pythons: Mapping[s
                 write_inventory(spec, folder, served, built, engines=engines)
         if engines:
             copies = {one.framework.engine: one.copy for one in engines}
-            frameworks.give(spec.dir, [spec.node_dir(node) / "root" for node in spec.nodes], copies)
+            roots = [spec.node_dir(node) / "root" for node in spec.nodes if node.kind == "container"]
+            commands = frameworks.give(spec.dir, roots, copies)
+            for node in (node for node in spec.nodes if node.kind == "vm"):
+                run([*ssh_words(spec, node), "sh"], stdin=frameworks.as_shell(commands))
         return spec
 
 
@@ -129,7 +131,7 @@ def _make(wanted: LabSpec, release: Release, say: Say) -> tuple[LabSpec, Served,
     """Images, networks and nodes of a lab of which nothing is there; whatever was made goes again when that fails."""
     machines = sum(n.kind == "vm" for n in wanted.nodes)
     if machines:
-        check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
+        check_memory(machines, vm.TAKEN_MIB + vm.OVERHEAD_MIB)
     image = base_image(release, say)
     built = emulation(image, release.title, say)
     vm_disk = None
@@ -216,6 +218,10 @@ def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {spec.name}", "-f", str(key)])
     public = key.with_suffix(".pub").read_text()
     network.create_switch(spec)
+    if spec.bmc:
+        rack.prepare(spec, vm.MEMORY_MIB)
+    if spec.switch:
+        leaf.prepare(spec)
 
     def make(node: NodeSpec) -> None:
         network.attach_node(spec, node)
@@ -231,6 +237,11 @@ def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation
         # Machines take longest, so they start first.
         list(pool.map(make, sorted(spec.nodes, key=lambda n: n.kind != "vm")))
         network.start_services(spec, host)
+        if spec.bmc:
+            where = [rack.address(spec, node) for node in spec.nodes]
+            network.start_bmcs(spec, host, rack.folder(spec), where, rack.PORT)
+        if spec.switch:
+            network.start_leaf(spec, host, leaf.folder(spec), leaf.address(spec), leaf.PORT)
 
         def again(node: NodeSpec, doing: str) -> None:
             """As when root had no inotify instance left: what it does is said, and it boots once more."""

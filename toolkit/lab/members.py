@@ -11,12 +11,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from toolkit.errors import LabError
-from toolkit.lab import frameworks, network, nodes
+from toolkit.lab import frameworks, network, nodes, vm
+from toolkit.lab.bmc import rack
 from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.lab import Say, load, locked, nodes_of_all_labs, serve_vendors
+from toolkit.lab.leaf import leaf
 from toolkit.lab.sources import os_key, release_for
 from toolkit.lab.spec import NODE_NAME, LabSpec, NodeSpec, inventory_dir, read_faults
 from toolkit.lab.standing import HOSTS, is_up
@@ -103,6 +105,10 @@ def _start(spec: LabSpec, node: NodeSpec, image: Path, built: Emulation | None, 
     raise_inotify(nodes_of_all_labs())
     public = (spec.dir / "id_ed25519.pub").read_text()
     network.attach_node(spec, node)
+    if spec.bmc:
+        rack.write(spec, node, vm.MEMORY_MIB)
+    if spec.switch:
+        leaf.write(spec)
     nodes.prepare(spec, node, image, public, built)
     nodes.boot(spec, node, detect())
     wait_for_all(spec, (node,), say)
@@ -112,6 +118,7 @@ def _without(spec: LabSpec, node: NodeSpec) -> LabSpec:
     """End a node and all that is of it; the lab as it is then, written down last, so that this can be repeated."""
     nodes.stop(spec.name, [node.name], detect())
     nodes.discard(spec.node_dir(node))
+    rack.remove(spec, node)
     if spec.node_ns(node) in network.namespaces_of(spec.name):
         network.delete_node(spec, node)
     faults = read_faults(spec)
@@ -119,6 +126,8 @@ def _without(spec: LabSpec, node: NodeSpec) -> LabSpec:
         (spec.dir / "faults.json").write_text(json.dumps(faults))
     rest = replace(spec, nodes=tuple(other for other in spec.nodes if other.name != node.name))
     _write(rest)
+    if rest.switch:
+        leaf.write(rest)
     return rest
 
 

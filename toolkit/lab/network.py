@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -38,7 +39,9 @@ APT_CACHE_PORT = 3142
 BUCKET_S = 0.025
 #: What waits for tokens, in seconds at the rate. Less than the bucket would drop what follows a stall.
 QUEUE_S = 0.050
+BMCS, LEAF = "toolkit.lab.bmc.serve", "toolkit.lab.leaf.serve"
 FABRIC, MANAGEMENT = "br-fab", "br-mgmt"
+LLDP_PASSES = 0x4000  # bit 14: 01-80-C2-00-00-0E, IEEE 802.1AB
 #: Interface of a machine -> the tap that its virtual card is, in the machine's namespace.
 TAPS = {"mgmt0": "tap-mgmt", "fab0": "tap-fab"}
 
@@ -141,6 +144,8 @@ def _tap(port: str) -> list[str]:
         f"link set br-{port} mtu {SWITCH_MTU} up",
         f"link set {TAPS[port]} master br-{port} up",
         f"link set {port} master br-{port} up",
+        # a piece of wire, which LLDP's frames pass, and no switch, which keeps them
+        f"link set br-{port} type bridge group_fwd_mask {LLDP_PASSES}",
     ]
 
 
@@ -184,6 +189,39 @@ def start_services(spec: LabSpec, host: Host) -> None:
     raise LabError("the lab's uplink did not come up within 30 s: " + ("; ".join(said) or "no output"))
 
 
+def start_bmcs(spec: LabSpec, host: Host, folder: Path, addresses: Sequence[str], port: int) -> None:
+    """The lab's emulated BMCs, as one process of the lab that answers from `folder`; waits until all answer."""
+    _start_server(spec, host, "bmc", BMCS, folder)
+    _answers(spec, "bmc", [("BMC", address) for address in addresses], port)
+
+
+def start_leaf(spec: LabSpec, host: Host, folder: Path, address: str, port: int) -> None:
+    """The lab's switch that announces its ports and shows its configuration, as one process; waits until it answers."""
+    _start_server(spec, host, "leaf", LEAF, folder)
+    _answers(spec, "leaf", [("switch", address)], port)
+
+
+def _start_server(spec: LabSpec, host: Host, name: str, module: str, folder: Path) -> None:
+    inside = ["nsenter", f"--net=/run/netns/{spec.switch_ns}", "--"]
+    _spawn(spec, host, name, [*inside, *python_words(module), spec.switch_ns, str(folder)])
+
+
+def _answers(spec: LabSpec, name: str, who: Sequence[tuple[str, str]], port: int) -> None:
+    deadline = time.monotonic() + 30
+    for what, address in who:
+        while True:
+            try:
+                socket.create_connection((address, port), 1.0).close()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    said = (spec.dir / f"{name}.log").read_text(errors="replace").splitlines()[-3:]
+                    raise LabError(
+                        f"the {what} at {address} does not answer: {'; '.join(said) or 'no output'}"
+                    ) from None
+                time.sleep(0.1)
+
+
 def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:
     if host.systemd:
         # A scope of its own: in the caller's session or service it would end with that, and the lab lives on.
@@ -203,7 +241,8 @@ def stop_services(lab: str) -> None:
             continue  # ended meanwhile
         slirp = words[0].endswith(b"slirp4netns") and b"/run/netns/" + mark in words
         cache = any(b"toolkit.lab.aptcache" in word for word in words[:3]) and mark in words
-        if slirp or cache:
+        served = any(one.encode() in word for one in (BMCS, LEAF) for word in words) and mark in words
+        if slirp or cache or served:
             try:
                 os.kill(int(proc.name), signal.SIGKILL)
             except ProcessLookupError:

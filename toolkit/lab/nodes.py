@@ -188,6 +188,12 @@ def processes(lab: str, node: str) -> set[int]:
     return found
 
 
+def start_mark(lab: str, node: str) -> int | None:
+    """A number that is another after each start of a container, None while it is off. systemd-nspawn starts again at a
+    reboot of its container; qemu does not at one of its machine, which therefore has no such mark."""
+    return min((pid for pid in processes(lab, node) if _words(pid)[:1] == [b"systemd-nspawn"]), default=None)
+
+
 def stop(lab: str, names: list[str], host: Host, grace_s: float = GRACE_S) -> None:
     """Shut containers down cleanly, all at once; kill what is left after `grace_s` seconds, and machines at once: their
     disks go with them, and an emulated shutdown takes long."""

@@ -52,7 +52,7 @@ RELEASES = {
 
 def os_key(title: str) -> str:
     """The key of per-OS tables: "debian 12" -> "debian12", "ubuntu 24.04" -> "ubuntu2404", "rocky 9.6" -> "el9"."""
-    if title.startswith(("rocky ", "rhel ")):
+    if title.startswith(("rocky ", "rhel ", "almalinux ")):
         return f"el{title.split()[1].partition('.')[0]}"
     return title.replace(" ", "").replace(".", "")
 

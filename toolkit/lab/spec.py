@@ -77,6 +77,10 @@ class LabSpec:
     over: str = ""
     #: How its virtual machines run; "" in a lab without any. Empty as well until `up` has found out.
     accel: Literal["", "kvm", "tcg"] = ""
+    #: Whether each node has an emulated BMC.
+    bmc: bool = False
+    #: Whether the fabric's switch announces its ports, and shows its configuration.
+    switch: bool = False
 
     @property
     def vms(self) -> bool:
@@ -116,6 +120,11 @@ class LabSpec:
         names = [node.name for node in self.nodes]
         there = or_nearest(name, names, f"it has {', '.join(names)}", numbered=True)
         raise LabError(f"lab '{self.name}' has no node '{name}'; {there}")
+
+    def after(self, node: NodeSpec) -> NodeSpec:
+        """The next node of the lab; after the last the first."""
+        names = [one.name for one in self.nodes]
+        return self.nodes[(names.index(node.name) + 1) % len(names)]
 
     def node_ns(self, node: NodeSpec) -> str:
         """The node's network namespace."""
@@ -157,8 +166,9 @@ def inventory_dir(name: str) -> Path:
 
 
 def make_spec(
-    name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False, over: str = ""
-) -> LabSpec:
+    name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False, over: str = "",
+    bmc: bool = False, switch: bool = False,
+) -> LabSpec:  # fmt: skip
     """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
     nodes' operating system, `over` what truly runs where they stand in for it; with `vms` GPU servers are virtual
     machines."""
@@ -171,7 +181,7 @@ def make_spec(
         NodeSpec(n, group, i + 1, "vm" if vms and group == "gpu_servers" else "container")
         for i, (n, group) in enumerate(node_groups(count))
     )
-    return LabSpec(name, index, nodes, rate_gbps, os_title, over)
+    return LabSpec(name, index, nodes, rate_gbps, os_title, over, bmc=bmc, switch=switch)
 
 
 def read_faults(spec: LabSpec) -> dict[str, str]:

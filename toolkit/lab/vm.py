@@ -9,7 +9,8 @@ import uuid
 from pathlib import Path
 
 from toolkit.errors import LabError
-from toolkit.lab import cpio, devices, nodes
+from toolkit.lab import cpio, devices, frameworks, nodes
+from toolkit.lab.bmc import rack
 from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import TAPS
@@ -17,8 +18,12 @@ from toolkit.lab.sh import run
 from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
 from toolkit.lab.vmimage import VmImage
 
-#: What site.yml takes on a GPU server with its services running, and preflight's minimum of 2000 MiB.
-MEMORY_MIB = 2560
+#: What Slurm counts for a lease of one whole GPU by the engine torch (4352 MiB, toolkit/lease/engines/torch.py), and
+#: what it keeps for the system. Leases of all four by the reference engine need 3072 MiB.
+MEMORY_MIB = 4864
+#: What a machine really takes: a guest's memory is taken when it is first used. After site.yml and trainings of PyTorch
+#: it was 1.6 GiB.
+TAKEN_MIB = 2560
 #: qemu's own, with its store of translated code under emulation.
 OVERHEAD_MIB = 350
 ACCELERATION = {
@@ -52,6 +57,7 @@ def kernel_words(spec: LabSpec, node: NodeSpec) -> str:
     """The kernel command line: the boot's own words and what the lab's init reads (files/vm-init)."""
     management = f"{spec.management_address(node)}/24,10.77.{spec.index}.1"
     words = [f"lab.mgmt={mac(spec, node, 'mgmt0')},{management}", f"lab.fab={mac(spec, node, 'fab0')}"]
+    words += [f"lab.share={one.engine},{one.place}" for one in frameworks.FRAMEWORKS]
     return " ".join([KERNEL_WORDS, *words])
 
 
@@ -63,16 +69,20 @@ def command(spec: LabSpec, node: NodeSpec, image: Path, cores: int) -> list[str]
     for port, tap in TAPS.items():
         cards += ["-netdev", f"tap,id={port},ifname={tap},script=no,downscript=no,vhost=off"]
         cards += ["-device", f"virtio-net-pci,id=nic-{port},netdev={port},mac={mac(spec, node, port)},romfile="]
+    shares = []
+    for one in frameworks.FRAMEWORKS:  # as containers see them, so that a lab that runs can get another copy
+        given = f"local,path={one.root},mount_tag={one.engine},security_model=none,readonly=on"
+        shares += ["-virtfs", given]
     return [
         nodes.QEMU, "-name", f"{NETNS_PREFIX}{spec.name}-{node.name}", "-M", "q35", *ACCELERATION[spec.accel or "tcg"],
         "-smp", str(cpus(cores, machines)), "-m", str(MEMORY_MIB),
-        "-nodefaults", "-no-user-config", "-display", "none", "-rtc", "base=utc",
+        *rack.smbios(node), "-nodefaults", "-no-user-config", "-display", "none", "-rtc", "base=utc",
         "-chardev", f"file,id=console,path={home / 'console.log'},append=on", "-serial", "chardev:console",
         "-qmp", f"unix:{monitor(spec, node)},server=on,wait=off",
         "-kernel", str(image / "vmlinux"), "-initrd", str(home / "initrd"), "-append", kernel_words(spec, node),
         # Nothing is written through to the host's disk: the machine's disk goes with the lab.
         "-drive", f"file={home / 'disk.qcow2'},format=qcow2,if=none,id=disk,cache=unsafe,aio=threads",
-        "-device", "virtio-blk-pci,drive=disk", *cards,
+        "-device", "virtio-blk-pci,drive=disk", *cards, *shares,
     ]  # fmt: skip
 
 
@@ -110,6 +120,8 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     """Start the machine and return at once; it keeps running, over reboots, when this process ends."""
     home = spec.node_dir(node)
     monitor(spec, node).unlink(missing_ok=True)  # left by a machine that was killed
+    for one in frameworks.FRAMEWORKS:
+        one.root.mkdir(parents=True, exist_ok=True)
     qemu = command(spec, node, Path((home / "image").read_text()), host.cores)
     with (home / "console.log").open("a") as log:
         log.write(f"# {shlex.join(qemu)}\n")

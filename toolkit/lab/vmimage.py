@@ -49,9 +49,11 @@ MODULES = (
     "kernel/net/vmw_vsock", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib",
 )  # fmt: skip
 #: What the root disk and the network cards need, in the initial RAM disk; crc32c is ext4's, asked for by
-#: name, the last two are systemd's, which else starts a program for each.
+#: name, autofs4 and configfs are systemd's, which else starts a program for each; the 9p ones are for the folders of
+#: the host that machines see.
 BOOT_MODULES = (
-    "virtio_pci", "virtio_blk", "virtio_net", "crc32c_generic", "crc32c_intel", "ext4", "autofs4", "configfs"
+    "virtio_pci", "virtio_blk", "virtio_net", "crc32c_generic", "crc32c_intel", "ext4", "autofs4", "configfs",
+    "9pnet_virtio", "9p",
 )  # fmt: skip
 #: Units that cost seconds under emulation and that a lab node has no use for (timers would hold apt's lock).
 MASKED = (

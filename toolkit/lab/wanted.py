@@ -24,11 +24,14 @@ class WantedLab:
     os_name: str | None = None
     vms: bool = False
     command: str = "toolkit lab up"
+    bmc: bool = False
+    switch: bool = False
 
     def spec(self) -> LabSpec:
         """As far as it is known before it is made."""
         release = release_for(self.os_name)
-        return make_spec(self.name, 0, self.count, self.rate_gbps, release.title, self.vms, over_of(release))
+        title, over = release.title, over_of(release)
+        return make_spec(self.name, 0, self.count, self.rate_gbps, title, self.vms, over, self.bmc, self.switch)
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class LabRequest:
     rate_gbps: float
     os_name: str | None
     name: str
+    bmc: bool = False
+    switch: bool = False
 
     def checked(self) -> WantedLab:
         """The lab that the options mean: --nodes, else what the fabric needs.
@@ -51,7 +56,8 @@ class LabRequest:
         count, vms = self.nodes or (NODES, False)
         if self.fabric:
             vms = self._of_fabric(self.fabric)
-        return WantedLab(self.name, count, self.rate_gbps, self.os_name, vms, self._command())
+        command = self._command()
+        return WantedLab(self.name, count, self.rate_gbps, self.os_name, vms, command, self.bmc, self.switch)
 
     def _of_fabric(self, fabric: str) -> bool:
         """Whether the fabric needs virtual machines."""
@@ -73,5 +79,7 @@ class LabRequest:
         words = [*(["--fabric", self.fabric] if self.fabric else []), *self._nodes()]
         words += ["--rate", f"{self.rate_gbps:g}"] if self.rate_gbps != RATE_GBPS else []
         words += ["--os", self.os_name] if self.os_name else []
+        words += ["--bmc"] if self.bmc else []
+        words += ["--switch"] if self.switch else []
         words += ["--name", self.name] if self.name != DEFAULT_NAME else []
         return shlex.join(["toolkit", "lab", "up", *words])

@@ -34,3 +34,8 @@ def until(when: float | None) -> str:
 def several(count: int, noun: str) -> str:
     """1 GPU, 2 GPUs."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Its beginning, where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -16,9 +16,9 @@ from toolkit.lease.display import several
 from toolkit.lease.engines import Installed, LeasedGpu, Server, all_installed, installed, refuse_open
 from toolkit.lease.fields import DamagedDocument, Fields
 from toolkit.lease.fraction import share_text
-from toolkit.lease.host import Host
 from toolkit.lease.instance_record import ENDPOINT, Instance
-from toolkit.lease.slurm_text import Complaint, SlurmError, SlurmJob
+from toolkit.lease.jobs.slurm_text import Complaint, SlurmError, SlurmJob
+from toolkit.lease.machine.host import Host
 
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work (75 s for an engine's start).
 APPEARS_S = 105

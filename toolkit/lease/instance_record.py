@@ -67,7 +67,7 @@ class Instance:
     `run` lease waits for its client to come at all. memory_bytes, tasks: limits of its unit. job_memory_mib, job_cpus:
     what its job has on this server, 0 where it is not known. idle_s: how long its GPUs may be unused, None without
     limit. notes: what its owner ought to know. peers: all servers of the lease in their order, where they know each
-    other.
+    other. up_to: shards of each GPU with which it may compute while nobody else has them, 0 for no more than its part.
     """
 
     job: str
@@ -101,6 +101,7 @@ class Instance:
     where: Literal["client", "server"]
     notes: tuple[str, ...] = ()
     peers: tuple[Peer, ...] = ()
+    up_to: int = 0
 
     @property
     def native(self) -> bool:
@@ -113,9 +114,11 @@ class Instance:
         return self.port, self.agent_port
 
     @property
-    def others(self) -> tuple[str, ...]:
-        """Addresses of the lease's other servers, which may speak to its engine and to nothing else of it."""
-        return tuple(peer.address for peer in self.peers if peer.address != self.address)
+    def servers(self) -> tuple[str, ...]:
+        """Addresses from which the lease's servers speak to its engine, and to nothing else of it: its own too, where
+        it has several GPUs, whose sessions meet."""
+        own = len(self.devices) > 1
+        return tuple(peer.address for peer in self.peers if own or peer.address != self.address)
 
     def peers_text(self) -> str:
         """As its engine reads them: a line for each."""
@@ -210,6 +213,7 @@ def _read(fields: Fields) -> Instance:
         notes=fields.texts("notes", PLAIN),
         # a lease that began before an upgrade goes on without
         peers=tuple(map(Peer.read, fields.each("peers"))) if fields.has("peers") else (),
+        up_to=fields.number("up_to") if fields.has("up_to") else 0,
     )
     fields.end()
     if not found.clients:

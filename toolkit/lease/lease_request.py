@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from toolkit.lease import LeaseError
 from toolkit.lease.display import several
-from toolkit.lease.fraction import GpuPart, parse_part
+from toolkit.lease.fraction import GpuPart, parse_part, share_text
 
 Mode = Literal["run", "hold"]
 Where = Literal["client", "server"]
@@ -27,7 +27,7 @@ def omit(chosen: str, why: str, given: Mapping[str, object]) -> None:
 class LeaseWish:
     """As a user says it: so many GPUs, or a part of each, or as large a part as holds memory_mib. servers: names with
     commas between them, None for any. seconds: None for what the pool allows. engine: by which its programs find the
-    GPUs, "" for the site's first."""
+    GPUs, "" for the site's first. up_to: with which part of each GPU it may compute while nobody else has it."""
 
     count: int = 1
     part: str | None = None
@@ -37,6 +37,7 @@ class LeaseWish:
     gpu_class: str = ""
     seconds: int | None = None
     engine: str = ""
+    up_to: str | None = None
 
     @classmethod
     def taken_from(cls, options: dict[str, Any]) -> LeaseWish:
@@ -59,6 +60,10 @@ class LeaseWish:
             raise LeaseError("-p and -m both set the size of a part; give one of them")
         if self.part is not None:
             parse_part(self.part)
+        if self.up_to is not None and self.whole:
+            raise LeaseError("--up-to goes with a part (-p or -m): a whole GPU is nobody else's")
+        if self.up_to is not None:
+            parse_part(self.up_to)
         if not re.fullmatch(r"[\w.-]*", self.gpu_class):
             raise LeaseError(f"--class {self.gpu_class!r}: not the name of a class; toolkit gpus lists them")
         if not re.fullmatch(r"([a-z][a-z0-9-]{0,30})?", self.engine):
@@ -74,7 +79,8 @@ class LeaseRequest:
     host_mib: host memory on the server for each device. apart: each part or GPU on a server of its own. where: whether
     the program runs here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on
     each. unequal: their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it
-    is not 0. engine: which of the site's is told its servers, "" for the first.
+    is not 0. engine: which of the site's is told its servers, "" for the first. up_to: shards of each GPU with which it
+    may compute while nobody else has them, 0 for no more than the part.
     """
 
     count: int
@@ -92,6 +98,7 @@ class LeaseRequest:
     unequal: bool = False
     cpus_per_gpu: int = 0
     engine: str = ""
+    up_to: int = 0
 
     @property
     def on_each(self) -> int:
@@ -114,4 +121,5 @@ class LeaseRequest:
         """2 x 1/2 GPU, 1 GPU."""
         if self.part.whole:
             return several(self.count, "GPU")
-        return f"{self.count} x {self.part.text} GPU" if self.count > 1 else f"{self.part.text} GPU"
+        more = f" up to {share_text(self.up_to, self.part.of)}" if self.up_to else ""
+        return f"{self.count} x {self.part.text} GPU{more}" if self.count > 1 else f"{self.part.text} GPU{more}"

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
-from toolkit.lease.job_comment import JobComment
+from toolkit.lease.jobs.job_comment import JobComment
+from toolkit.lease.jobs.slurm_text import SlurmJob
 from toolkit.lease.pool_file import PoolDescription
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import SlurmJob
 from validation.base.counting import number_of
 
 #: Host memory of an agent without an engine; beside what the lease's job asked Slurm for, which is its program's.

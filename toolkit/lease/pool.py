@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from toolkit.lease import JOB_NAME, SHARDS_PER_GPU
 from toolkit.lease.fraction import share_text
-from toolkit.lease.job_comment import is_lease_comment
+from toolkit.lease.jobs.job_comment import is_lease_comment
+from toolkit.lease.jobs.slurm_text import PoolNode, SlurmJob
 from toolkit.lease.pool_file import PoolDescription, ServerGpu
-from toolkit.lease.slurm_text import PoolNode, SlurmJob
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ def shards_per_gpu(node: PoolNode) -> int:
     return node.shards // node.gpus if node.gpus else SHARDS_PER_GPU
 
 
+def servers_of(nodes: Sequence[PoolNode], pool_file: PoolDescription) -> list[PoolNode]:
+    """The nodes that are the pool's: all, or in a cluster of the site's own those that this machine was told of."""
+    return [node for node in nodes if not pool_file.joined or node.name in pool_file.servers]
+
+
 def is_lease(job: SlurmJob) -> bool:
     """Whether a job is a lease, for those who look at it."""
     return job.name == JOB_NAME and is_lease_comment(job.comment)
@@ -70,7 +75,7 @@ def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], pool_file: Pool
             use = Use(job.user, shards, job.until, job.lease, is_lease(job))
             uses.setdefault((held.node, held.index), []).append(use)
     found = []
-    for node in nodes:
+    for node in servers_of(list(nodes), pool_file):
         known = {gpu.index: gpu for gpu in pool_file.server(node.name).gpus}
         state = "" if node.serves else f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
         state = node.problem or state or unclear.get(node.name, "")

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.lease import LeaseError
+from toolkit.lease.before.offers import Offers, parse_offers
+from toolkit.lease.fields import DamagedDocument
 
 
 @dataclass(frozen=True)
@@ -32,22 +34,28 @@ class ServerGpu:
 class PoolServer:
     """A server. address: where leases listen, "" where it offers none. memory_mib: host memory for each device of a
     lease, 0: what the engine states. enforcement: how a part is held (engine, mps, mig), "" where it is not known.
-    engines: those that it has, none where it is not known."""
+    engines: those that it has, none where it is not known. offers: what it has for programs that run on it, None where
+    it was not surveyed."""
 
     address: str = ""
     memory_mib: int = 0
     enforcement: str = ""
     gpus: tuple[ServerGpu, ...] = ()
     engines: tuple[str, ...] = ()
+    offers: Offers | None = None
 
 
 @dataclass(frozen=True)
 class PoolDescription:
     """native_jobs: whose programs may run on the servers themselves, as far as this machine was told: everybody's on
-    whole GPUs, nobody's, or those of some classes of users."""
+    whole GPUs, nobody's, or those of some classes of users. default_image: of programs that a server cannot run without
+    one, "" for none. joined: the partition of leases in a cluster of the site's own, which has nodes and
+    partitions that are not the pool's; "" in a pool with a Slurm of its own."""
 
     servers: Mapping[str, PoolServer] = field(default_factory=dict)
     native_jobs: Literal["whole", "none", "classes"] = "whole"
+    default_image: str = ""
+    joined: str = ""
 
     def server(self, name: str) -> PoolServer:
         """One of them; of one that this machine was not told of nothing is known."""
@@ -70,8 +78,9 @@ def parse_pool(text: str, what: str) -> PoolDescription:
     try:
         data = _object(json.loads(text))
         servers = {name: _server(_object(one)) for name, one in _object(data.get("servers", {})).items()}
-        return PoolDescription(servers, _native_jobs(data.get("native_jobs")))
-    except (ValueError, TypeError, KeyError, RecursionError) as fault:
+        texts = {key: _text(data, key) for key in ("default_image", "joined")}
+        return PoolDescription(servers, _native_jobs(data.get("native_jobs")), **texts)
+    except (DamagedDocument, ValueError, TypeError, KeyError, RecursionError) as fault:
         raise LeaseError(f"{what}: {fault}; run site.yml again") from None
 
 
@@ -124,6 +133,7 @@ def _server(data: Mapping[str, Any]) -> PoolServer:
         memory_mib=_count(data, "memory_mib"),
         enforcement=_text(data, "enforcement"),
         engines=_names(data, "engines"),
+        offers=parse_offers(data.get("offers")),
         gpus=tuple(_gpu(_object(gpu)) for gpu in gpus),
     )
 

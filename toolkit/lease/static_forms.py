@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from toolkit.lease import LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.fields import Fields
-from toolkit.lease.job_comment import ENGINE_NAME, MAX_CLIENTS
+from toolkit.lease.jobs.job_comment import ENGINE_NAME, MAX_CLIENTS
 
 #: What its user ought to know.
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"

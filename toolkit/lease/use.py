@@ -15,7 +15,7 @@ from pathlib import Path
 from toolkit.lease.engines import LeasedGpu, load
 from toolkit.lease.heartbeat import Keeper
 from toolkit.lease.instance_record import Instance
-from toolkit.lease.processes import groups_of
+from toolkit.lease.machine.processes import groups_of
 from toolkit.lease.wire import Use
 from validation.nvml import Device, Nvml, NvmlError
 

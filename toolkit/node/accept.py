@@ -26,8 +26,10 @@ from validation.signing import MANIFEST, is_signed
 from validation.verdict.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 
 
-def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node]) -> PlannedRun:
-    """What is measured: the accepted run's suites as far as a node can show them, over the same fabric, with its
+def plan_for(
+    site: Site, inventory: Path, accepted: Path, node: Node, peers: Sequence[Node], possible: Sequence[str] = SUITES
+) -> PlannedRun:
+    """What is measured: of the suites that are possible those of the accepted run, over the same fabric, with its
     options. Refuses what cannot be planned, before anything is changed."""
     run = read(accepted)
     names = {node.name, *(peer.name for peer in peers)}
@@ -37,9 +39,9 @@ def plan_for(site: Site, inventory: Path, accepted: Path, node: Node, peers: Seq
     sources = read_criteria()
     criteria = load_criteria(sources)
     loaded = LoadedFabric(run.fabric, run.source(FABRIC), run.info.origins.get(FABRIC, "site"))
-    suites = [suite for suite in SUITES if suite in run.info.suites]
+    suites = [suite for suite in possible if suite in run.info.suites]
     options = {key: value for key, value in run.info.options.items() if key in ("seconds", "latency_seconds", "quick")}
-    plan = make_plan("plan", topology, loaded.fabric, criteria, suites or SUITES[:1], options)
+    plan = make_plan("plan", topology, loaded.fabric, criteria, suites or possible[:1], options)
     agreement = Agreement(None, "", (), {})
     return PlannedRun(inventory, topology, record, loaded, sources, agreement, None, plan, options)
 

@@ -10,7 +10,7 @@ from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
 from toolkit.inventory import declared
 from toolkit.inventory_lines import locate
-from toolkit.lease.slurm_text import PoolNode, SlurmJob
+from toolkit.lease.jobs.slurm_text import PoolNode, SlurmJob
 from toolkit.node.drain import read_drain
 from toolkit.node.head import ENGINE_MARKS, Head
 from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
@@ -39,6 +39,16 @@ def node_of(topology: Topology, inventory: Path, name: str) -> Node:
     return found
 
 
+def refuse_head(node: Node, inventory: Path, verb: str) -> None:
+    """UsageFault for the head, which may be a GPU server too: accounting, controller and what all others learn from are
+    on it, and its machine cannot be taken away or exchanged under them."""
+    if "heads" in node.groups:
+        raise UsageFault(
+            f"{node.name} is the head (group heads), so toolkit node {verb} would take Slurm and its accounting away "
+            f"with it; nothing was changed. The whole site is taken back by: toolkit teardown -i {inventory}"
+        )
+
+
 def joinable(pool: Mapping[str, PoolNode], name: str, again: bool) -> None:
     """UsageFault for a node that serves already, or that somebody else has drained. `again`: it goes on, or is to be
     replaced."""
@@ -62,6 +72,19 @@ def _policy(topology: Topology, inventory: Path) -> Pool | None:
     except ConfigError as fault:
         load_pool(inventory)  # the same with file and line, where they stand in the file for them
         raise ConfigError(f"{inventory}: {fault}") from None
+
+
+def refuse_joined(topology: Topology, inventory: Path) -> None:
+    """UsageFault for a pool in a Slurm of the site's own: its nodes are its administrator's to drain and to add."""
+    policy = declared(inventory, topology.nodes[0].name, "slurm_pool")
+    join = policy.get("join") if isinstance(policy, Mapping) else None
+    if join:
+        cluster = join.get("cluster", "") if isinstance(join, Mapping) else ""
+        raise UsageFault(
+            f"the pool's nodes are of cluster {cluster}, whose administrator adds, drains and resumes them; with that "
+            f"done: toolkit deploy -i {inventory}, or toolkit teardown -i {inventory} --limit NODE "
+            "(docs/how-to/join-slurm.md)"
+        )
 
 
 def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode], name: str) -> None:

@@ -6,10 +6,11 @@ import subprocess
 from collections.abc import Sequence
 
 from toolkit.errors import UsageFault
+from toolkit.lease.client.manage import Lease, leases
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_text import PoolNode, SlurmJob, parse_nodes
 from toolkit.lease.pool import is_lease
-from toolkit.lease.slurm_json import parse_jobs
-from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
-from toolkit.node.drain import DrainReason
+from toolkit.node.drain import DrainReason, IncidentDrain, UpgradeDrain
 from validation.base import bounded, noise
 from validation.model import Node, SshTarget, Topology
 
@@ -40,6 +41,23 @@ def answers(node: Node) -> bool:
     return done.returncode == 0
 
 
+def run_on(node: Node, words: Sequence[str], timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
+    """A command on a node, as root. UsageFault where it does not answer."""
+    sudo = [] if node.ssh.user == "root" else ["sudo", "-n"]
+    marked = noise.Marked([*sudo, *_PLAIN, *words])
+    try:
+        done = bounded.run(
+            [*ssh_words(node.ssh), marked.line],
+            most=bounded.SLURM_BYTES, timeout=timeout_s, where=f"{node.name}: {words[0]}",
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UsageFault(f"{node.name} did not answer within {timeout_s:.0f} s ({words[0]}); try again") from None
+    if done.returncode == 255:
+        raise UsageFault(f"{node.name} ({node.ssh.host}) does not answer by ssh: {last_words(done.stderr)}")
+    done.stdout = marked.answer(done.stdout)
+    return done
+
+
 class Head:
     """The machine that runs the controller."""
 
@@ -52,29 +70,14 @@ class Head:
 
     def run(self, words: Sequence[str], timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
         """A command there, as root. UsageFault where the head does not answer."""
-        sudo = [] if self.node.ssh.user == "root" else ["sudo", "-n"]
-        marked = noise.Marked([*sudo, *_PLAIN, *words])
-        try:
-            done = bounded.run(
-                [*ssh_words(self.node.ssh), marked.line],
-                most=bounded.SLURM_BYTES, timeout=timeout_s, where=f"{self.node.name}: {words[0]}",
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise UsageFault(
-                f"{self.node.name} did not answer within {timeout_s:.0f} s ({words[0]}); try again"
-            ) from None
-        if done.returncode == 255:
-            said = _last(done.stderr)
-            raise UsageFault(f"{self.node.name} ({self.node.ssh.host}) does not answer by ssh: {said}")
-        done.stdout = marked.answer(done.stdout)
-        return done
+        return run_on(self.node, words, timeout_s)
 
     def _asked(self, words: Sequence[str]) -> bytes:
         done = self.run(words)
         if done.returncode != 0:
             raise UsageFault(
-                f"the pool's scheduler does not answer on {self.node.name}: {_last(done.stderr)}; see systemctl status "
-                "slurmctld there"
+                f"the pool's scheduler does not answer on {self.node.name}: {last_words(done.stderr)}; see systemctl "
+                "status slurmctld there"
             )
         return done.stdout
 
@@ -87,6 +90,10 @@ class Head:
         jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
         return [job for job in jobs if name in job.nodes and not job.ended and job.state != "PENDING"]
 
+    def all_leases(self) -> list[Lease]:
+        """The leases that the controller remembers, the ended ones of the last minutes too."""
+        return leases(parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"])))
+
     def leases(self) -> int:
         """How many leases run in the whole pool; an array's parts are one."""
         jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
@@ -98,12 +105,15 @@ class Head:
         done = self.run(["cat", ENGINE_MARKS[variable]])
         return done.stdout.decode("ascii", "replace").strip().lower() if done.returncode == 0 else ""
 
-    def drain(self, name: str, reason: DrainReason) -> None:
+    def drain(self, name: str, reason: DrainReason | UpgradeDrain | IncidentDrain) -> None:
         """No new work there; what runs goes on."""
         self._asked(["scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason.text}"])
 
     def resume(self, name: str) -> None:
-        """Work there again."""
+        """Work there again. A node that works already is not asked: Slurm refuses that, as after a killed command."""
+        there = self.nodes().get(name)
+        if there is not None and there.serves:
+            return
         self._asked(["scontrol", "update", f"nodename={name}", "state=resume"])
 
     def end(self, job: SlurmJob, grace_s: int, lease: bool) -> None:
@@ -114,8 +124,9 @@ class Head:
             words = ["scancel", str(job.id)]
         done = self.run(words)
         if done.returncode != 0:
-            raise UsageFault(f"job {job.id} of {job.user} could not be ended: {_last(done.stderr)}")
+            raise UsageFault(f"job {job.id} of {job.user} could not be ended: {last_words(done.stderr)}")
 
 
-def _last(said: bytes) -> str:
+def last_words(said: bytes) -> str:
+    """The last line of what a command complained about."""
     return noise.last_words(said.decode("utf-8", "backslashreplace")) or "no words"

@@ -52,6 +52,9 @@ class Joining:
         self.key, self.who = key.expanduser() if key else None, who
         site = read_site(inventory)
         self.node = checks.node_of(site.topology, inventory, name)
+        if verb == "replace":
+            checks.refuse_head(self.node, inventory, verb)
+        checks.refuse_joined(site.topology, inventory)
         self.accepted = checks.accepted_run(runs_dir, asked.accepted, site.topology, name)
         self.kept = Kept(inventory, name)
         earlier = self.kept.read()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory import read_site
+from toolkit.lease.jobs.slurm_text import SlurmJob
 from toolkit.lease.pool import is_lease
-from toolkit.lease.slurm_text import SlurmJob
 from toolkit.node import checks, playbooks
 from toolkit.node.drain import DrainReason
 from toolkit.node.head import Head, answers
@@ -29,6 +29,8 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
     head = Head(topology)
     if earlier is None or "listed" not in earlier.done:
         node = checks.node_of(topology, inventory, name)
+        checks.refuse_head(node, inventory, "remove")
+        checks.refuse_joined(topology, inventory)
         pool = head.nodes()
         checks.removable(topology, inventory, pool, name)
         checks.engine_stays(inventory, head)

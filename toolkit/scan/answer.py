@@ -95,7 +95,8 @@ class ScannedPort(Model):
 
 
 class Answer(Model):
-    """A node as the probe found it. `reached_at`: its address at the other end of our connection."""
+    """A node as the probe found it. `reached_at`: its address at the other end of our connection; `accelerators`: PCI
+    ids of those that are not NVIDIA's; `over_ipv4`: it has an IPv4 address."""
 
     type: Literal["inventory-scan"]
     hostname: Words
@@ -104,9 +105,11 @@ class Answer(Model):
     model: Words
     os: Words
     kernel: Words
+    machine: Words = ""
     python: Words
     root: Literal["is", "without password", "with password", "unknown"]
     reached_at: Words
+    over_ipv4: bool = True
     network: tuple[Words, ...]
     cpu_model: Words | None
     cpu_sockets: Count | None
@@ -114,6 +117,7 @@ class Answer(Model):
     memory_gib: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None
     gpu_names: tuple[Words, ...]
     gpus: tuple[Gpu, ...]
+    accelerators: tuple[Words, ...] = ()
     ports: Annotated[tuple[ScannedPort, ...], Field(max_length=1000)]
     rdma_devices: tuple[Words, ...]
     belongings: tuple[Shown, ...] = ()

@@ -22,6 +22,7 @@ import paramiko
 
 from toolkit.scan import shipped
 from toolkit.scan.answer import Answer, parse
+from toolkit.scan.known_key import Unknown, policy
 from validation.base import bounded, noise
 
 CONNECT_TIMEOUT_S = 10.0
@@ -84,20 +85,6 @@ class Trouble:
 Outcome = Answer | HostKey | Trouble
 
 
-class _Unknown(Exception):
-    def __init__(self, key: Any) -> None:
-        super().__init__()
-        self.key = key
-
-
-class _Ask(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko carries no types
-    """Ends the connection where the host key is not known, before anybody logs in."""
-
-    def missing_host_key(self, client: object, hostname: str, key: Any) -> None:
-        """Hand the key over."""
-        raise _Unknown(key)
-
-
 _open: set[Any] = set()
 
 
@@ -112,13 +99,13 @@ def contact(login: Login, known_hosts: Path) -> Outcome:
     client = paramiko.SSHClient()
     _open.add(client)
     known_hosts = login.known_hosts or known_hosts
-    client.set_missing_host_key_policy(_Ask())
+    client.set_missing_host_key_policy(policy())
     try:
         if known_hosts.is_file():
             client.load_system_host_keys(str(known_hosts))
         _connect(client, login)
         return _read(client, login)
-    except _Unknown as unknown:
+    except Unknown as unknown:
         return HostKey(login, unknown.key.get_name(), unknown.key.get_base64())
     except Exception as fault:  # paramiko raises what sockets and parsers raise
         return Trouble(_explain(fault, login, known_hosts))

@@ -7,11 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-from toolkit.scan.answer import HOST_NAME, Answer, Gpu, ScannedPort
+from toolkit.inventory_address import is_ipv6
+from toolkit.scan.answer import HOST_NAME, Answer, ScannedPort
 from toolkit.scan.ports import Choice, choose, two_in_one_network, two_managers
 from toolkit.scan.reading import Read
+from toolkit.scan.served import Served
 from toolkit.scan.wanted import GROUPS
 from validation.base.counting import number_of
 from validation.rules.fabric import Fabric
@@ -82,22 +83,17 @@ class Proposal:
 def propose(
     reads: Sequence[Read],
     rails: str,
-    gpu_models: Mapping[str, str],
+    served: Served,
     fabrics: Sequence[Fabric],
-    refused: Mapping[str, Any] | None = None,
 ) -> Proposal:
-    """`rails`: network of new addresses, with {rail}.
-
-    `gpu_models`: PCI device id (and that of the subsystem, after a blank) -> model; `refused`: runs of ids and why, as
-    `nvlink5`; both as in stacks/compatibility.yml.
-    """
+    """`rails`: network of new addresses, with {rail}."""
     problems = [
         Problem(read.wanted.address, read.outcome.words) for read in reads if not isinstance(read.outcome, Answer)
     ]
     answered = [(read, read.outcome) for read in reads if isinstance(read.outcome, Answer)]
     good = []
     for read, answer in answered:
-        wrong = _wrong(read, answer, answered) or _not_served(read, answer, gpu_models, refused or {})
+        wrong = _wrong(read, answer, answered) or served.why_not(answer, read.wanted.group)
         if wrong:
             problems.append(Problem(read.wanted.address, wrong, answer.name))
         else:
@@ -106,7 +102,7 @@ def propose(
     nodes: list[NodeProposal] = []
     taken: dict[str, str] = {}
     for read, answer in good:
-        node = _node(read, answer, groups[read.wanted.address], rails, gpu_models)
+        node = _node(read, answer, groups[read.wanted.address], rails, served)
         if read.wanted.address in guessed:
             node = replace(node, checks=(*node.checks, guessed[read.wanted.address]))
         clash = next((taken[p.address.split("/")[0]] for p in node.ports if p.address.split("/")[0] in taken), None)
@@ -136,27 +132,13 @@ def _wrong(read: Read, answer: Answer, all_of_them: Sequence[tuple[Read, Answer]
     if read.wanted.name is not None and read.wanted.name != answer.name:
         cure = f"hostnamectl hostname {read.wanted.name}, or correct the list"
         return f"calls itself {answer.name}, and {read.wanted.place} calls it {read.wanted.name}: {cure}"
+    if is_ipv6(answer.reached_at) and not answer.over_ipv4:
+        return (
+            f"was reached at {answer.reached_at} and has no IPv4 address, and this release manages nodes over IPv4 "
+            "alone: give its management port one"
+        )
     chosen = choose(answer, read.login.address).ports
     return two_in_one_network(chosen) or two_managers(chosen)
-
-
-def _model(gpu: Gpu, gpu_models: Mapping[str, str]) -> str:
-    named = gpu_models.get(f"{gpu.device} {gpu.subsystem}") or gpu_models.get(gpu.device)
-    return named or f"PCI device {gpu.device}"
-
-
-def _not_served(read: Read, answer: Answer, gpu_models: Mapping[str, str], refused: Mapping[str, Any]) -> str | None:
-    """Why the GPUs of a node cannot be served by the roles; a node that is to be no GPU server gets no driver."""
-    if (read.wanted.group or "gpu_servers") != "gpu_servers":
-        return None
-    runs = [(int(first, 16), int(final, 16)) for first, final in refused.get("ids", ())]
-    boards = {
-        _model(gpu, gpu_models)
-        for gpu in answer.gpus
-        if re.fullmatch("0x[0-9a-f]{4}", gpu.device)
-        and any(first <= int(gpu.device, 16) <= final for first, final in runs)
-    }
-    return f"{', '.join(sorted(boards))} {refused['why']}: leave the node out of the list" if boards else None
 
 
 def _macs(answer: Answer) -> set[str]:
@@ -181,7 +163,7 @@ def _groups(good: Sequence[tuple[Read, Answer]]) -> tuple[dict[str, str], dict[s
     return groups, guessed
 
 
-def _node(read: Read, answer: Answer, group: str, rails: str, gpu_models: Mapping[str, str]) -> NodeProposal:
+def _node(read: Read, answer: Answer, group: str, rails: str, served: Served) -> NodeProposal:
     choice = choose(answer, read.login.address)
     checks = list(choice.checks)
     lines, proposed = [], []
@@ -205,7 +187,7 @@ def _node(read: Read, answer: Answer, group: str, rails: str, gpu_models: Mappin
         checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/how-to/vault.md)")
     for one in answer.belongings:
         checks.append(f"somebody else's {one}: refused by preflight unless preflight_take_over has {one.component}")
-    bom, doubts = _bom(answer, choice.ports, gpu_models)
+    bom, doubts = _bom(answer, choice.ports, served)
     return NodeProposal(answer.name, read, answer, choice, group, tuple(lines), bom, (*checks, *doubts))
 
 
@@ -223,9 +205,7 @@ def _address(rails: str, rail: int, management: str) -> str:
     return f"{network.network_address + (number or 1)}/{network.prefixlen}"
 
 
-def _bom(
-    answer: Answer, ports: Sequence[ScannedPort], gpu_models: Mapping[str, str]
-) -> tuple[dict[str, Scalar], list[str]]:
+def _bom(answer: Answer, ports: Sequence[ScannedPort], served: Served) -> tuple[dict[str, Scalar], list[str]]:
     """The bill of materials, in the words of the tools that validation asks later."""
     checks = []
     found: dict[str, Scalar | None] = {"model": answer.model, "gpu_model": None, "gpu_count": len(answer.gpus)}
@@ -234,9 +214,9 @@ def _bom(
         if len(answer.gpu_names) != len(answer.gpus):
             checks.append(f"nvidia-smi lists {number_of(len(answer.gpu_names), 'GPU')}, the PCI bus {len(answer.gpus)}")
     elif answer.gpus:
-        by_id = {_model(gpu, gpu_models) for gpu in answer.gpus}
+        by_id = {served.model(gpu) for gpu in answer.gpus}
         found["gpu_model"] = ", ".join(sorted(by_id))
-        unknown = sorted({gpu.device for gpu in answer.gpus if gpu.device not in gpu_models})
+        unknown = sorted({gpu.device for gpu in answer.gpus if gpu.device not in served.models})
         if unknown:
             checks.append(f"GPUs with PCI id {_few(unknown)} are not in this release's table of models")
         checks.append("gpu_model is by PCI id, for there is no driver: write what nvidia-smi -L says once there is one")
@@ -272,7 +252,7 @@ def _whole(nodes: list[NodeProposal], problems: list[Problem], rails: str, fabri
     also_head = None
     if gpu_servers and not any(node.group == "heads" for node in nodes):
         also_head = gpu_servers[0].name
-        checks.append(f"every machine has GPUs, so {also_head} has the head's duties too")
+        checks.append(f"every machine has GPUs, so {also_head} has the head's duties too, beside its GPUs")
     if not gpu_servers:
         checks.append("no machine with a GPU was found: an inventory needs one in gpu_servers")
     fabric = fits[0] if len(fits) == 1 else None

@@ -1,4 +1,4 @@
-"""The reading probe as one program for a node's Python: it comes through stdin and leaves no file there."""
+"""A probe as one program for a node's Python: it comes through stdin and leaves no file there."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Carried(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__file__ = "/nowhere/" + module.__name__.replace(".", "/")  # no program is started by its path here
         exec(compile(SOURCES[module.__name__][1], module.__name__, "exec"), module.__dict__)
 sys.meta_path.insert(0, Carried())
-importlib.import_module({probe!r}).main()
+importlib.import_module({probe!r}).{call}
 """
 
 
@@ -62,10 +62,10 @@ def _imports(source: str) -> set[str]:
     }
 
 
-def sources() -> dict[str, tuple[bool, str]]:
-    """Every module that the probe needs, by name: whether it is a package, and its source."""
+def sources(probe: str = PROBE) -> dict[str, tuple[bool, str]]:
+    """Every module that a probe needs, by name: whether it is a package, and its source."""
     found: dict[str, tuple[bool, str]] = {}
-    wanted = {PROBE}
+    wanted = {probe}
     while wanted:
         name = wanted.pop()
         found[name] = _source(name)
@@ -75,8 +75,10 @@ def sources() -> dict[str, tuple[bool, str]]:
 
 
 @functools.cache
-def program() -> bytes:
-    """What a node's Python gets to read. Made before threads are: ast.parse of Python 3.11 fails in several at once."""
-    carried = json.dumps(sources(), sort_keys=True)
-    text = _BOOT.format(oldest=OLDEST, too_old=TOO_OLD, sources=carried, limit_s=LIMIT_S, probe=PROBE)
+def program(probe: str = PROBE, call: str = "main()", limit_s: int = LIMIT_S) -> bytes:
+    """What a node's Python gets to read: `call` of the module `probe`, which ends after `limit_s` seconds at the
+    latest. Made before threads are: ast.parse of Python 3.11 fails in several at once.
+    """
+    carried = json.dumps(sources(probe), sort_keys=True)
+    text = _BOOT.format(oldest=OLDEST, too_old=TOO_OLD, sources=carried, limit_s=limit_s, probe=probe, call=call)
     return text.encode()

@@ -19,6 +19,8 @@ from toolkit.scan.wanted import GROUPS
 MARK = "CHECK:"
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ._()/-]*")
 _WIDTH = 110
+_MAKES_IMAGES = ("debian ", "ubuntu ")
+_OF_EL = ("rhel ", "rocky ", "almalinux ")
 _ABOUT = {
     "heads": "Scheduler, monitoring, and where training is launched from. The first one has these duties.",
     "clients": "Machines without a GPU that use the GPUs of others.",
@@ -196,7 +198,28 @@ def _stack(proposal: Proposal) -> str:
         lines += comment(f"{MARK} the nodes run different systems: {', '.join(systems)}", 0)
     if systems:
         lines += ["stack:", f"  os: {scalar(systems[0])}"]
+    lines += _left_out(proposal)
     return "\n".join(lines) + "\n"
+
+
+def _left_out(proposal: Proposal) -> list[str]:
+    """Answers to what preflight refuses on these systems otherwise: those that need nothing of the site."""
+    heads = proposal.members("heads") or [node for node in proposal.nodes if node.name == proposal.also_head]
+    lines = []
+    if any(not node.answer.os.startswith(_MAKES_IMAGES) for node in heads[:1]):
+        lines += [
+            "",
+            "# The image that training runs in is made on a head with Debian or Ubuntu, so training is left out.",
+        ]
+        lines += ["# With an image in a registry of yours (docs/how-to/training-image.md) replace the line by"]
+        lines += ["# horovod_image: REGISTRY/NAME@sha256:DIGEST", "horovod_state: absent"]
+    if any(node.answer.os.startswith(_OF_EL) for node in proposal.nodes):
+        lines += [
+            "",
+            "# RDMA by EL's own drivers. DOCA-OFED needs the fingerprint of the key that signs its repository:",
+        ]
+        lines += ["# repos_fingerprints: {doca: FINGERPRINT}", "ofed_provider: inbox"]
+    return lines
 
 
 def _machine(proposal: Proposal, group: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from toolkit import acceptance, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement
 from toolkit.inventory import read_site
+from toolkit.joined.asked import refuse_lacking
 from toolkit.loudness import progress
 from toolkit.validate.finish import finish
 from toolkit.validate.here import plan_here, refuse_elsewhere
@@ -83,6 +84,8 @@ def validate_site(asked: NewRuns) -> None:
     if asked.job is not None:
         slurm_job.refuse({suite for run in planned for suite in run.plan.suites})
         planned = [replace(run, slurm=asked.job) for run in planned]
+    if not asked.dry_run and any("remoting" in run.plan.suites for run in planned):
+        refuse_lacking(asked.inventory, site.topology)
     if asked.dry_run:
         print_plans(planned, asked.output.as_json)
     elif len(planned) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 import shlex
 import subprocess
 import sys
@@ -15,9 +16,18 @@ from tools.suite.wanted import ROOT, Wanted, WantedError
 GROUPS = ("engines", "computes", "systems")
 """Marks of whole files in tests/functional (pyproject.toml); files without one run probes on loopback."""
 LOOPBACK = "loopback"
-BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in ("report", "compare", "docs"))
+BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in ("report", "compare", "docs", "pool_page"))
 SMALL_SITE = "tests/integration/test_standin_small.py"
-ON_NODES = ("plugins/modules", "plugins/module_utils", "toolkit/lease", "validation/nvml", "validation/probes", "roles")
+BACKUP = tuple(f"toolkit/backup/{name}.py" for name in ("archive", "on_head", "there"))
+ON_NODES = (
+    "plugins/modules",
+    "plugins/module_utils",
+    "toolkit/lease",
+    *BACKUP,
+    "validation/nvml",
+    "validation/probes",
+    "roles",
+)
 PROBES = "validation/measures/*/*_probe.py"
 SHELL = ("bin/*", ".ci/run", "toolkit/lab/files/node-loop", "toolkit/lab/files/vm-build")
 LEAST = ("nice", "-n", "19")
@@ -30,9 +40,11 @@ class When(enum.IntEnum):
     """Before the lab, two at a time: what measures on this machine, and short linters."""
     LAB = 1
     """The lab: once all that has to end before it has ended."""
-    BESIDE = 2
-    """At the lowest priority, beside the others. The lab's tests that measure wait until all of these have ended."""
-    LAST = 3
+    ALONG = 2
+    """At the ordinary priority, as what has time limits needs, before the lab and beside it."""
+    BESIDE = 3
+    """At the lowest priority, beside the others. The lab's tests that measure wait until these and ALONG have ended."""
+    LAST = 4
     """When all others have ended."""
 
 
@@ -60,6 +72,7 @@ def marked() -> dict[str, list[str]]:
     return found
 
 
+@functools.cache
 def group_of(text: str) -> str:
     """The group of a test file by its `pytestmark`; WantedError where it has two, or a single test has one."""
     tree = ast.parse(text)
@@ -97,7 +110,7 @@ def checks(wanted: Wanted, memory: str | None) -> list[Check]:
         found += [
             tests("functional tests", *files[LOOPBACK]),
             tests("functional tests of engines, leases and nodes", "tests/engine", *files["engines"]),
-            tests("PyTorch by the engine torch", "tests/engine_torch"),
+            tests("PyTorch by the engine torch", "tests/engine_torch", when=When.ALONG),
             tests("functional tests that only compute", *files["computes"], when=When.BESIDE),
             tests("functional tests of systems and reports", *files["systems"], when=When.BESIDE),
         ]

@@ -20,7 +20,8 @@ AT_ONCE = 3
 ORDINARY = 2
 """Of those at once, how many at the ordinary priority: as many as there are cores."""
 BESIDE = "ELASTIC_AI_BESIDE"
-"""Names a file that is there while anything at the lowest priority is still to end (tests/integration/conftest.py)."""
+"""Names a file that is there while anything that may run beside the lab is to end (tests/integration/conftest.py)."""
+WITH_THE_LAB = (When.ALONG, When.BESIDE)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def ready(waiting: Sequence[Check], running: Sequence[Check]) -> Check | None:
             return check
         if ordinary >= ORDINARY:
             continue
-        if check.when is When.FIRST or (check.when is When.LAB and not before_lab) or not others:
+        if check.when in (When.FIRST, When.ALONG) or (check.when is When.LAB and not before_lab) or not others:
             return check
     return None
 
@@ -82,7 +83,7 @@ class Lanes:
             while not self._stopped and (check := ready(waiting, [one.check for one in self._running])):
                 waiting.remove(check)
                 self._begin(check, beside)
-            if not any(c.when is When.BESIDE for c in (*waiting, *(one.check for one in self._running))):
+            if not any(c.when in WITH_THE_LAB for c in (*waiting, *(one.check for one in self._running))):
                 beside.unlink(missing_ok=True)
             self._wait()
         if self._stopped:

@@ -13,6 +13,13 @@ def _scheduled(site: Site) -> None:
         not_applicable("slurm_pool names another scheduler")
 
 
+def _own(site: Site) -> None:
+    """Daemons and key of a Slurm of the site's own, which the pool joins, are its administrator's."""
+    _scheduled(site)
+    if dict(site.wants("slurm_pool")).get("join"):
+        not_applicable("slurm_pool.join: daemons and key are those of a Slurm of the site's own")
+
+
 def _off(host: Host, *units: str) -> str:
     """What of the units does not run, or is not enabled."""
     wrong = [f"{name} does not run" for name in units if not host.service(name).is_running]
@@ -22,7 +29,7 @@ def _off(host: Host, *units: str) -> str:
 
 def test_controller_and_accounting_run(host: Host, site: Site) -> None:
     """On the head alone."""
-    _scheduled(site)
+    _own(site)
     if not site.is_head:
         not_applicable(f"the head is {site.head}")
     off = _off(host, *HEAD)
@@ -31,7 +38,7 @@ def test_controller_and_accounting_run(host: Host, site: Site) -> None:
 
 def test_node_daemon_runs(host: Host, site: Site) -> None:
     """On each GPU server."""
-    _scheduled(site)
+    _own(site)
     if site.is_head:
         not_applicable("it is the head, which gives out the GPUs of others")
     off = _off(host, "munge", "slurmd")
@@ -40,7 +47,7 @@ def test_node_daemon_runs(host: Host, site: Site) -> None:
 
 def test_credentials_run_and_their_key_is_kept_from_users(host: Host, site: Site) -> None:
     """Whoever has the key is any user of the pool."""
-    _scheduled(site)
+    _own(site)
     off = _off(host, "munge")
     assert not off, off
     key = host.file("/etc/munge/munge.key")

@@ -28,7 +28,7 @@ _RULES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
 )
 # Name, quote, sign, value. A word of letters alone after a colon counts only at the end of a line: prose goes on.
 _ASSIGNED = re.compile(
-    _NAME + rb"(_?[a-z0-9]{1,12})?[\"']?\s{0,4}(?:=|:(?!\s{1,4}[a-z]+[ ,;.][^\n]*[a-z]))\s{0,4}"
+    _NAME + rb"(_?[a-z0-9]{1,12})?[\"']?\s{0,4}(?:=|:(?!\s{1,4}[a-z]{1,100}[ ,;.][^\n]{0,400}[a-z]))\s{0,4}"
     rb"(?:\"([^\"]{4,400})|'([^']{4,400})|([^\s\"',;<>&]{4,400}))",
     re.IGNORECASE,
 )
@@ -46,7 +46,7 @@ _SETS = ("-e", "--env", "--extra-vars")
 _SET = re.compile(r"([\w.-]+=).+", re.DOTALL)
 _KEY = re.compile(r"(-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----).*?(?=-----END|\Z)", re.DOTALL)
 _URL = re.compile(r"([a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,64}:)[^\s/@\"'<>]{1,200}(?=@)", re.IGNORECASE)
-_GIVEN = re.compile(rf"(--?[\w-]*{_NAME.decode()}[\w-]*[\"']?,?[ =]+)([\"']?)([^\s\"']+)", re.IGNORECASE)
+_GIVEN = re.compile(rf"((?<![\w-])--?[\w-]*{_NAME.decode()}[\w-]*[\"']?,?[ =]+)([\"']?)([^\s\"']+)", re.IGNORECASE)
 
 
 def looks_like(line: bytes) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from validation.analysis.part_changes import DIFFERENT, PartChange, part_changes
 from validation.compare.model import (
     Change,
     Comparison,
@@ -12,16 +13,19 @@ from validation.compare.model import (
     Difference,
     Figure,
     NotComparable,
+    SaidChange,
     Side,
 )
 from validation.compare.noise import ALPHA, LEAST, Shift, settled, shift_of_intervals, shift_of_samples
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
+from validation.model.listed_parts import doubled
 from validation.report.documents import RunDocuments, read_run
 from validation.report.named_findings import named
 from validation.report.numbers import plural, quantity
 from validation.report.summary import verdict_of
 from validation.report.system import fact_texts, fact_title
 from validation.rules.criterion import Criterion
+from validation.signing.record import Record, record_of
 
 #: Facts that are another number each time somebody looks.
 _RESTLESS = {"clock_offset_s"}
@@ -38,6 +42,8 @@ def compare(a: Path, b: Path) -> Comparison:
     figures, gone, fresh = _figures(old, new, before, after)
     criteria = _criteria(before, after, figures)
     stack = _stack(old, new)
+    records = record_of(a, old.info.run), record_of(b, new.info.run)
+    parts = part_changes(old.parts, new.parts) if _listed(old) and _listed(new) else ()
     return Comparison(
         a=_side(old, before),
         b=_side(new, after),
@@ -45,6 +51,7 @@ def compare(a: Path, b: Path) -> Comparison:
         rehearsal=new.virtual,
         constructed=new.constructed,
         headline=_headline(before, after, criteria, stack)
+        + _headline_of_parts(parts)
         + ("" if all(map(_known, (old, new))) else ", as far as known"),
         stack=stack,
         rules=_rules(old, new, before, after),
@@ -55,7 +62,9 @@ def compare(a: Path, b: Path) -> Comparison:
         subjects_gone=gone,
         subjects_new=fresh,
         findings=tuple(map(named, after.findings)),
-        notes=_notes(old, new),
+        notes=(*_notes(old, new), *_notes_of_parts(old, new, records)),
+        parts=tuple(SaidChange(**one.model_dump(), words=one.said(records[0].words)) for one in parts),
+        parts_unread=tuple(documents.info.run for documents in (old, new) if not _listed(documents)),
         level=ALPHA,
     )
 
@@ -81,8 +90,27 @@ def _refuse(old: RunDocuments, new: RunDocuments) -> None:
                 for w, link in zip(words, links, strict=True)
             ]
         raise no(f"lab links of {words[0]} against {words[1]}", "compare runs of the same lab")
-    if not {n.name for n in old.topology.nodes} & {n.name for n in new.topology.nodes}:
-        raise no("they have no node in common", "compare two runs of the same site")
+    tags = [{one.service_tag for one in documents.parts if one.service_tag} for documents in (old, new)]
+    if not {n.name for n in old.topology.nodes} & {n.name for n in new.topology.nodes} and not tags[0] & tags[1]:
+        raise no("they have no node or service tag in common", "compare two runs of the same site")
+
+
+def _listed(documents: RunDocuments) -> bool:
+    """Whether it lists any part or service tag; a run from before parts were read does not."""
+    return any(one.parts or one.service_tag for one in documents.parts)
+
+
+def _headline_of_parts(parts: Sequence[PartChange]) -> str:
+    odd = sum(one.what in DIFFERENT for one in parts)
+    return f"; {plural(odd, 'difference')} by serial number" if odd else ""
+
+
+def _notes_of_parts(old: RunDocuments, new: RunDocuments, records: tuple[Record, Record]) -> Iterator[str]:
+    for documents, record in zip((old, new), records, strict=True):
+        if record.fault:
+            yield f"{record.run} was signed, but is not as it was signed: {record.fault}. toolkit verify says more."
+        for double in doubled(documents.parts):
+            yield f"{record.run}: {double}."
 
 
 def _known(documents: RunDocuments) -> bool:

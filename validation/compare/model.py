@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from validation.analysis.part_changes import DIFFERENT, PartChange
 from validation.base.errors import ToolkitError
 from validation.model import Model, SignOff, VerdictName
 from validation.report.named_findings import Finding
@@ -93,6 +94,12 @@ class CriterionChange(Model):
     mended: tuple[str, ...] = ()
 
 
+class SaidChange(PartChange):
+    """A difference by serial number, with its words."""
+
+    words: str
+
+
 class Comparison(Model):
     """Run `a` (before) against run `b` (after). `findings` are those of `b`: who is at fault now, and what to do.
 
@@ -117,6 +124,10 @@ class Comparison(Model):
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     level: float
+    parts: tuple[SaidChange, ...] = Field(
+        default=(), description="parts that are other ones, moved, gone, new or not read"
+    )
+    parts_unread: tuple[str, ...] = Field(default=(), description="runs in which no part was read: nothing is compared")
 
     @property
     def tested(self) -> int:
@@ -129,6 +140,11 @@ class Comparison(Model):
         return tuple(c for c in self.criteria if c.verdict == "worse")
 
     @property
+    def other_parts(self) -> tuple[SaidChange, ...]:
+        """Parts and servers that are not as they were."""
+        return tuple(one for one in self.parts if one.what in DIFFERENT)
+
+    @property
     def exit_code(self) -> int:
-        """0 no criterion got worse, 1 one did."""
-        return 1 if self.worse else 0
+        """0 no criterion got worse and every part that was compared is the same one where it was, 1 otherwise."""
+        return 1 if self.worse or self.other_parts else 0

@@ -17,6 +17,7 @@ from validation.report.svg.drawing import element, path, svg
 from validation.rules.criterion import family_of
 
 _TEXT_ROWS = 20
+_TEXT_PARTS = 60
 _NONE = numbers.NONE
 
 
@@ -54,6 +55,14 @@ def tested_text(comparison: Comparison) -> str:
     )
 
 
+def parts_text(comparison: Comparison) -> str:
+    """What is said of serial numbers where there is no difference."""
+    unread = comparison.parts_unread
+    if unread:
+        return f"not compared: no part was read in {' and in '.join(dict.fromkeys(unread))}"
+    return "no difference in those that both runs read"
+
+
 def notable(comparison: Comparison) -> tuple[Figure, ...]:
     """The figures that changed, the worst first."""
     order = {"worse": 0, "changed": 1, "better": 2}
@@ -87,6 +96,12 @@ def as_text(comparison: Comparison) -> str:
             )
     if c.nodes_gone or c.nodes_new:
         lines += ["", f"nodes gone: {', '.join(c.nodes_gone) or 'none'}; new: {', '.join(c.nodes_new) or 'none'}"]
+    if not c.parts:
+        lines += ["", f"parts by serial number: {parts_text(c)}"]
+    else:
+        lines += ["", "parts by serial number:", *(f"  {one.words}" for one in c.parts[:_TEXT_PARTS])]
+        if len(c.parts) > _TEXT_PARTS:
+            lines.append(f"  and {len(c.parts) - _TEXT_PARTS} more; --format html or json has all")
     changed = [x for x in c.criteria if x.verdict != "same"]
     if changed:
         lines += ["", "criteria:"]
@@ -148,7 +163,13 @@ def bar(figure: Figure, widest: float) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    return environment("validation.compare", change_text=change_text, noise_text=noise_text, tested_text=tested_text)
+    return environment(
+        "validation.compare",
+        change_text=change_text,
+        noise_text=noise_text,
+        tested_text=tested_text,
+        parts_text=parts_text,
+    )
 
 
 def as_html(comparison: Comparison) -> str:

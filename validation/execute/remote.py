@@ -184,6 +184,10 @@ class Remote:
         except asyncio.TimeoutError:
             self._kill()
             return await self._end
+        finally:
+            if self._end.done() and self._process.stdin is not None:  # asked for, or asyncio prints it at exit
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                    await self._process.stdin.wait_closed()
 
 
 class Launcher(Protocol):

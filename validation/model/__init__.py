@@ -25,8 +25,10 @@ from validation.model.base import (
     VerdictName,
     by_name,
 )
+from validation.model.cables import Cable
 from validation.model.coverage import Coverage
 from validation.model.judgement import Bound, Compared, Judgement, Subject, Waived
+from validation.model.parts import Bmc
 from validation.model.result import (
     CONTROLLER,
     DENIED,
@@ -55,8 +57,10 @@ __all__ = [
     "DENIED",
     "REPORT",
     "AgreedProfile",
+    "Bmc",
     "Bom",
     "Bound",
+    "Cable",
     "Call",
     "Compared",
     "Coverage",
@@ -176,8 +180,11 @@ class Node(Model):
     emulated_gpus: int = Field(default=0, ge=0)
     mig: bool = False  # its GPUs are meant to be divided by MIG
     torch_engine: bool = False  # the inventory gives it the engine torch (remoting_engine_torch_artifact)
+    tensorflow_engine: bool = False  # and the engine tensorflow (remoting_engine_tensorflow_artifact)
+    remoting_transport: Literal["tcp", "verbs"] = "tcp"  # what leases of its GPUs go by (remoting_server_transport)
     trains: bool = True  # False: the inventory leaves the training out here (horovod_state: absent)
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
+    bmc: Bmc | None = None  # its controller, as the inventory declares it
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:
@@ -252,12 +259,16 @@ class Topology(Model):
     """All nodes under test. `site` is the inventory's folder name.
 
     `here`: the one node is the machine that ran the validation, as it was found; None: an inventory declares the nodes.
+    `cables`: where the inventory wants the nodes' ports plugged in, none where it has no map.
+    `switches`: names of those that it says how to ask.
     """
 
     site: str
     nodes: tuple[Node, ...]
     lab_link: LabLink | None = None
     here: Found | None = None
+    cables: tuple[Cable, ...] = ()
+    switches: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _one_machine(self) -> Topology:

@@ -11,6 +11,7 @@ from validation.model.driver import DriverLibraries, DriverModule, Gpudirect
 from validation.model.facts import Count, Facts, Name, Positive, once
 from validation.model.node_state import NodeState
 from validation.model.nvlink import NvGpu
+from validation.model.parts import HostParts
 from validation.model.pci import NumaNode, PciCard
 from validation.model.tuning import Tuning
 
@@ -183,6 +184,7 @@ class NodeFacts(Ports, Components):
     runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None
+    parts: HostParts | None = None  # serial numbers; None: not asked, or a container, whose parts are its host's
     clock_offset_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
     stand_ins: tuple[str, ...]
     not_applicable: tuple[str, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from validation.kinds import KINDS
 from validation.kinds.record import OnEach
 from validation.model import Measurement, Node
-from validation.plan.request import Part, Request, Suite
+from validation.plan.request import Part, Request, Suite, on_one_node
 
 
 def plan(request: Request) -> Part:
@@ -29,15 +29,8 @@ def _one(name: str, on_each: OnEach, node: Node, criteria: tuple[str, ...], requ
     params, estimated_s = on_each.asked(node, bool(request.options.get("quick")))
     if name == "gpu-compute" and request.options.get("anyway"):
         params = {**params, "anyway": True}
-    return Measurement(
-        id=f"{name}.{node.name}",
-        suite="compute",
-        kind=name,
-        nodes=(node.name,),
-        params=params,
-        criteria=criteria,
-        estimated_s=estimated_s,
-        timeout_s=10 * on_each.estimated_s + 60,
+    return on_one_node(
+        node, "compute", name, criteria, estimated_s=estimated_s, timeout_s=10 * on_each.estimated_s + 60, params=params
     )
 
 

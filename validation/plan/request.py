@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import overload
 
-from validation.model import Coverage, Endpoint, LeftOut, Measurement, Node, Port, Topology
+from validation.model import Coverage, Endpoint, LeftOut, Measurement, Node, Param, Port, Topology
 from validation.model.base import Same
 from validation.model.load import ConfigError
 from validation.plan.pairing import End, Pairing, pair_up
@@ -163,6 +163,30 @@ def _paired(nodes: Same[Node], hypervisors: bool, what: str) -> Pairing:
 def pair_id(kind: str, source: Endpoint, destination: Endpoint) -> str:
     """`tcp-bandwidth.gpu1-fab0.gpu2-fab0`."""
     return f"{kind}.{source.node}-{source.port}.{destination.node}-{destination.port}"
+
+
+def on_one_node(
+    node: Node,
+    suite: str,
+    kind: str,
+    criteria: tuple[str, ...],
+    *,
+    estimated_s: float,
+    timeout_s: float,
+    params: Mapping[str, Param] | None = None,
+    suffix: str = "",
+) -> Measurement:
+    """A measurement in which one node takes part: `gpu-health.gpu1`, with a suffix `gpu-health-after.gpu1`."""
+    return Measurement(
+        id=f"{kind}{suffix}.{node.name}",
+        suite=suite,
+        kind=kind,
+        nodes=(node.name,),
+        params=dict(params or {}),
+        criteria=criteria,
+        estimated_s=estimated_s,
+        timeout_s=timeout_s,
+    )
 
 
 @dataclass(frozen=True)

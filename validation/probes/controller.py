@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from validation.base.project import ROOT
 from validation.probes.tool import Ran, finish_tool, start_tool
@@ -37,3 +39,24 @@ def run_here(command: Sequence[str], **more: str) -> Ran:
     """Run a command of this Python's environment to its end, in the folder of the caller; `more` is its environment."""
     process = start_tool(command, {**environment(), **more}, cwd=str(Path.cwd()))
     return finish_tool(command, process)
+
+
+def host_variable(name: str) -> dict[str, Any]:
+    """A variable of each host as Ansible resolves it, vaults included; ValueError, in one sentence, where it cannot.
+
+    What is printed meanwhile stays here: it may be secret.
+    """
+    reader = ROOT / "validation/ansible_side/read_inventory.py"
+    ran = run_here([sys.executable, str(reader), json.dumps([name]), "-i", inventory()])
+    lines = [line for line in ran.stdout.splitlines() if line.startswith('{"groups": ')]
+    if ran.returncode != 0 or not lines:
+        raise ValueError(
+            f"Ansible cannot read the inventory (exit status {ran.returncode}); see toolkit inventory check"
+        )
+    found = {}
+    for host, said in json.loads(lines[-1])["hosts"].items():
+        if name in said["unresolved"]:
+            raise ValueError(f"{host}: Ansible cannot resolve {name}; is ANSIBLE_VAULT_PASSWORD_FILE set?")
+        if name in said["values"]:
+            found[host] = said["values"][name]
+    return found

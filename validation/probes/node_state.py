@@ -14,7 +14,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -63,27 +63,46 @@ def answers(server: str, port: int = DNS_PORT, limit_s: float = ANSWER_S, again_
     """Whether anything comes back of a question for the root's name servers: a refusal is an answer.
 
     Asked once more every `again_s`, from another port as resolvers do, until `limit_s` is over; a late answer counts.
+    That nobody listens there or no way leads there is no answer either, and is asked again: a forwarder that starts
+    anew, or has no socket left for a moment, says so of itself.
     """
     number = os.getpid() & 0xFFFF
     asked = struct.pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + b"\0" + struct.pack(">HH", 2, 1)
     address, _, zone = server.partition("%")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     end = time.monotonic() + limit_s
     with contextlib.ExitStack() as opened:
         talks: list[socket.socket] = []
-        try:
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            index = socket.if_nametoindex(zone) if zone else 0
-            to: Any = (address, port, 0, index) if ":" in address else (address, port)
-            while (left_s := end - time.monotonic()) > 0:
-                talks.append(opened.enter_context(socket.socket(family, socket.SOCK_DGRAM)))
-                talks[-1].connect(to)
-                talks[-1].send(asked)
-                for talk in select.select(talks, [], [], min(again_s, left_s))[0]:
-                    said = talk.recv(4096)
-                    if len(said) >= 12 and said[:2] == asked[:2]:
-                        return True
-        except OSError:  # also ConnectionRefusedError: nobody listens there
-            return False
+        while (left_s := end - time.monotonic()) > 0:
+            with contextlib.suppress(OSError):
+                index = socket.if_nametoindex(zone) if zone else 0
+                to: Any = (address, port, 0, index) if ":" in address else (address, port)
+                talk = opened.enter_context(socket.socket(family, socket.SOCK_DGRAM))
+                talk.connect(to)
+                talk.send(asked)
+                talks.append(talk)
+            if any(_answered(talk, asked) for talk in _heard(talks, end=time.monotonic() + min(again_s, left_s))):
+                return True
+    return False
+
+
+def _heard(talks: list[socket.socket], end: float) -> Iterator[socket.socket]:
+    """Sockets with something to read, until then; those that a refusal came to are left out of `talks`."""
+    while (left_s := end - time.monotonic()) > 0:
+        if not talks:
+            time.sleep(left_s)
+            return
+        for talk in select.select(talks, [], [], left_s)[0]:
+            if talk.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                talks.remove(talk)
+            else:
+                yield talk
+
+
+def _answered(talk: socket.socket, asked: bytes) -> bool:
+    with contextlib.suppress(OSError):
+        said = talk.recv(4096)
+        return len(said) >= 12 and said[:2] == asked[:2]
     return False
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from validation.probes.supervise import die_with_parent
@@ -18,8 +19,13 @@ COMMAND = "toolkit"
 RUN = (COMMAND, "run", "--no-kernels")  # what the probes start copies, and computes nothing
 LEASE_TIME = "15m"  # a probe that is killed with power leaves a lease behind for so long at most
 FREE_S = 20.0  # for what a lease before has given back
+ENDING_S = 240.0  # for a lease that is ending: its server's steps and Epilog, on a busy or an emulated machine
 WAIT_S = 120.0  # for free GPUs, and for one request
 ASK_S = 60.0  # one question to Slurm
+PACKETS = {
+    "sent": ("hw_counters/sent_pkts", "counters/port_xmit_packets"),
+    "received": ("hw_counters/rcvd_pkts", "counters/port_rcv_packets"),
+}
 
 
 class Unmet(Exception):
@@ -58,8 +64,8 @@ def gpus_of(servers: Sequence[str]) -> list[dict[str, Any]]:
 
 def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
     """The same; Unmet where one has none or somebody uses one, which is waited for: what the measurement before has
-    given back is free a moment later."""
-    until = time.monotonic() + FREE_S
+    given back is free a moment later, or when its server has ended the lease."""
+    began = time.monotonic()
     while True:
         gpus = gpus_of(servers)
         for server in servers:
@@ -68,9 +74,16 @@ def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
         used = next((gpu for gpu in gpus if gpu["free"] < 1), None)
         if used is None:
             return gpus
-        if time.monotonic() > until:
+        waited_s = time.monotonic() - began
+        if waited_s > (ENDING_S if waited_s > FREE_S and _is_given_back(used) else FREE_S):
             raise Unmet(f"{used['node']}: GPU {used['index']} is not free; the measurement needs the servers to itself")
         time.sleep(1.0)
+
+
+def _is_given_back(gpu: dict[str, Any]) -> bool:
+    """Whether all who use this GPU are leases that are ending."""
+    ending = {lease["lease"] for lease in ask("lease", "list", "--all")["leases"] if lease["state"] == "ending"}
+    return all(use["lease"] in ending for use in gpu["uses"])
 
 
 @contextmanager
@@ -86,6 +99,21 @@ def leased(*words: str) -> Iterator[dict[str, Any]]:
 def release(lease: int) -> None:
     """Give a lease back; also after TERM, when no other tool is started any more."""
     subprocess.run([COMMAND, "lease", "release", str(lease)], capture_output=True, check=False, timeout=WAIT_S)
+
+
+def port_packets(root: str = "/sys/class/infiniband") -> dict[str, int]:
+    """Packets that all RDMA ports of this machine have sent and received so far; Unmet where it has none that counts.
+
+    Soft-RoCE counts them as sent_pkts, adapters as port_xmit_packets.
+    """
+    found = {}
+    for what, names in PACKETS.items():
+        files = [file for port in Path(root).glob("*/ports/*") for file in (port / name for name in names)]
+        counts = [int(file.read_text(encoding="ascii")) for file in files if file.is_file()]
+        if not counts:
+            raise Unmet(f"{root} has no port that counts its packets, and the pool's leases go by verbs")
+        found[what] = sum(counts)
+    return found
 
 
 def attempt(name: str, *words: str) -> list[str]:

@@ -53,7 +53,8 @@ def facts_of(documents: RunDocuments) -> dict[str, NodeFacts]:
 
 
 def serials_of(documents: RunDocuments) -> dict[str, tuple[str, ...]]:
-    """Node -> serial numbers of its GPUs in their order, where NVML tells them."""
+    """Node -> serial numbers of its GPUs in their order, by NVML, else by BMC or nvidia-smi."""
+    listed = {one.node: tuple(part.serial for part in one.of("gpu") if part.serial) for one in documents.parts}
     found: dict[str, tuple[str, ...]] = {}
     for planned in documents.plan.measurements:
         result = documents.latest.get(planned.id) if planned.nodes else None
@@ -62,7 +63,7 @@ def serials_of(documents: RunDocuments) -> dict[str, tuple[str, ...]]:
             said = tuple(dict.fromkeys(gpu.serial for gpu in facts.gpus if gpu.serial))
             if said:
                 found[planned.nodes[0]] = said
-    return found
+    return {**{node: said for node, said in listed.items() if said}, **found}
 
 
 def delivered(documents: RunDocuments, words: FrontWords) -> tuple[Delivered, ...]:

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Literal
 
 from validation.analysis.denial import last_results
+from validation.measures.hardware.listed import site_parts
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.model.built import HowBuilt
+from validation.model.listed_parts import ServerParts
 from validation.model.load import ConfigError
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
 from validation.rules.criterion import Criterion
@@ -72,6 +74,11 @@ class RunDocuments:
         if result is None:
             return "no result was recorded"
         return result.error or ("its result has no facts" if result.status == "ok" else result.status)
+
+    @cached_property
+    def parts(self) -> tuple[ServerParts, ...]:
+        """Every server with its parts and their serial numbers, as far as they were read."""
+        return site_parts(self.topology, self.plan, self.latest)
 
     @cached_property
     def rules(self) -> Rules:

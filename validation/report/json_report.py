@@ -38,6 +38,7 @@ from validation.model import (
     VerdictName,
 )
 from validation.model.built import HowBuilt
+from validation.model.listed_parts import ServerParts
 from validation.model.node_facts import NodeFacts
 from validation.report.claims import conformance_of, sentence
 from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
@@ -210,6 +211,7 @@ class ReportDoc(Model):
     fabric: Fabric
     lab_link: LabLink | None
     nodes: tuple[NodeEntry, ...]
+    parts: tuple[ServerParts, ...] = Field(description="each server's service tag, and its parts with serial numbers")
     conformance: ConformanceEntry
     built: HowBuilt | None = Field(description="how the site was built; null: the run has no record of it")
     bounds: tuple[Bound, ...]
@@ -394,6 +396,7 @@ def _without(documents: RunDocuments, verdict: VerdictDoc) -> ReportDoc:
         fabric=documents.fabric,
         lab_link=documents.topology.lab_link,
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),
+        parts=documents.parts,
         conformance=_conformance(documents, verdict),
         built=documents.built,
         bounds=(),

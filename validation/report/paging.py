@@ -17,6 +17,7 @@ from validation.report import judgement_columns
 from validation.report.criteria import CriterionRow, Derivation
 from validation.report.evidence import AnnexEntry, MissingResult
 from validation.report.numbers import interval, moment, plural, unit_text
+from validation.report.serial_lines import parts_list
 
 _ORDER: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 4, "pass": 5}
 _ODD = ("fail", "not-measured", "waived")
@@ -232,6 +233,7 @@ def paged(views: Mapping[str, Any], medium: Literal["screen", "paper"]) -> dict[
     whole, brief = derivations(bounds, most)
     return {
         "printed": medium == "paper",
+        "parts": parts_list(views["server_parts"], medium == "paper"),
         "sections": judged.sections,
         "summed": judged.summed,
         "provenance": provenance,

@@ -75,6 +75,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         **figures_context(documents, verdict),
         **front_context(documents, verdict, rows),
         system=system(documents),
+        server_parts=documents.parts,
         built=built(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),

@@ -19,6 +19,7 @@ from validation.report.front_lines import bandwidth, brief_context, one_way
 from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
 from validation.report.repeat import limits, repeats
+from validation.report.serial_lines import SerialLine, serial_line
 from validation.report.words import FrontWords, front_words
 from validation.rules.conformance import Conformance
 
@@ -83,6 +84,7 @@ class Front:
     delivered: tuple[Delivered, ...]
     delivered_title: str
     network: str
+    serials: SerialLine
     signers: tuple[str, ...]
     sign_note: str
 
@@ -92,6 +94,7 @@ class Front:
         found = _lines(self.title, 34 if self.logo else 52) * 2 + sum(_lines(s, 92) for s in self.sentences)
         found += _lines("".join(f"{label}: {value}     " for label, value in self.meta), 112)
         found += sum(_lines(f"{d.model}{d.gpus}{d.adapter}{d.nodes}    ", 80) + bool(d.serials) for d in self.delivered)
+        found += _lines(f"{self.serials.tags} {self.serials.parts}", 90)
         missing = sum(_lines(line, 50) for line in self.missing) + 2 * bool(self.missing)
         found += max(2 * len(self.failed) + missing, 4 * len(self.waivers))
         return found + sum(_lines(name, 24) - 1 for name in self.signers)
@@ -172,6 +175,7 @@ def front(
         delivered=delivered(documents, words),
         delivered_title=labels[_title_of_delivered(documents, rehearsal)],
         network=network(documents, words),
+        serials=serial_line(documents.parts, words),
         signers=_signers(verdict, customer.customer, words),
         sign_note=labels[f"sign_note{_kind(documents, rehearsal)}"],
     )

@@ -31,6 +31,11 @@ def _of(name: str, links: int, source: str, rate_mb_s: int = 25_000, **more: boo
 NVLINKS = (
     _of(r"V100-SXM[23]", 6, "Tesla V100 GPU architecture, whitepaper, 2017"),
     _of(r"A100-SXM4", 12, "A100 Tensor Core GPU architecture, whitepaper, 2020"),
+    # 400 GB/s both ways, 8 links of 50; counted on sound boards in public records: topo -m prints NV8, of H20 NV18
+    # (sgl-project/sglang issue 3685; rates of H800 and H20: deepseek-ai/DeepEP issue 16).
+    _of(r"A800-SXM4", 8, "A800, data sheet"),
+    _of(r"^NVIDIA H800$", 8, "H800, data sheet", registered=True),
+    _of(r"^NVIDIA H20$", 18, "H20, data sheet", registered=True),
     _of(r"^NVIDIA H100 \d+GB HBM3$", 18, "H100 Tensor Core GPU architecture, whitepaper, 2022", registered=True),
     _of(r"^NVIDIA H200$", 18, "H200 Tensor Core GPU, data sheet", registered=True),
     _of(

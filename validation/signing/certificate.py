@@ -18,6 +18,7 @@ from validation.report.pages import environment
 from validation.report.pdf import pdf_bytes
 from validation.report.pdf_record import record_of
 from validation.report.render import css_string
+from validation.report.serial_lines import serial_line
 from validation.report.summary import verdict_of
 from validation.report.words import front_words
 from validation.signing.statement import WORDS, Statement, certificate_names, file_name
@@ -38,7 +39,7 @@ _SAID: dict[str, str] = {
     "not-applicable": "not applicable",
 }
 _MACHINES, _SIGNERS, _HEADLINE, _MACHINE, _NAMES, _LINE = 3, 3, 180, 132, 96, 100
-"""How much of each a page has room for: kinds of machines, signers, characters; `_NAMES` are those of all signers."""
+"""How much a page has room for: kinds of machines, signers, characters. `_NAMES`: of all signers."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         rules=f"{_short(documents.rules.words, _LINE)} (sha256 {documents.rules.sha256})",
         toolkit=last.toolkit,
         machines=[(_short(_machines(one), _MACHINE), _short(one.serials, _LINE)) for one in machines[:_MACHINES]],
+        serials=serial_line(documents.parts, front_words("en")),
         machines_more=max(0, len(machines) - _MACHINES),
         signers=list(enumerate(signers, 1))[-_SIGNERS:],
         signers_more=max(0, len(signers) - _SIGNERS),

@@ -126,12 +126,32 @@ def verify(path: Path, allowed_signers: Path | None = None, rules: str | None = 
 
 def verify_run(run_dir: Path, allowed_signers: Path | None = None, rules: str | None = None) -> Verification:
     """Check the run in the folder `run_dir`; changes nothing."""
-    found = Verification(path=str(run_dir), trusted=allowed_signers is not None)
-    now = datetime.now(timezone.utc)
     run = read(run_dir)  # read once for all
-    names = _names(run_dir, found)
+    found, names = _hashed(run, allowed_signers)
     if names is None:
         return found
+    if found.difference:
+        found.notes.append("verdict and report were not made again, because files are not as they were")
+    else:
+        _follow(run, names, found, rules)
+    return found
+
+
+def hashed_run(run_dir: Path) -> Verification:
+    """Hashes and signatures of the run in the folder `run_dir` alone: whether its data are those that were signed.
+    Verdict and reports are not made again.
+    """
+    return _hashed(read(run_dir), None)[0]
+
+
+def _hashed(run: Run, allowed_signers: Path | None) -> tuple[Verification, list[str] | None]:
+    """What hashes and signatures say; the run's files, None where something in it is no file."""
+    run_dir = run.folder
+    found = Verification(path=str(run_dir), trusted=allowed_signers is not None)
+    now = datetime.now(timezone.utc)
+    names = _names(run_dir, found)
+    if names is None:
+        return found, None
     ran = _identify(run, found, now)
     said = {
         "run": found.run, "site": found.site, "fabric": found.fabric, "sign-off": found.sign_off,
@@ -150,11 +170,7 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None, rules: str | 
         for signature in found.signatures:
             odd = [name for name in signature.allowed if name not in listed]
             found.faults += [f"{signature.file}: allows {', '.join(odd[:3])}: no file of the run"] if odd else []
-    if found.difference:
-        found.notes.append("verdict and report were not made again, because files are not as they were")
-    else:
-        _follow(run, names, found, rules)
-    return found
+    return found, names
 
 
 def _names(run_dir: Path, found: Verification) -> list[str] | None:

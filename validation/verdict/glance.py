@@ -9,7 +9,6 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Literal
 
 from validation.judging.methods import METHODS
@@ -125,11 +124,9 @@ def glance(
 
 
 def took_s(results: Iterable[Result]) -> float | None:
-    """Seconds from the first measurement's begin to the last one's end, without pauses; None of no result."""
-    spans = sorted(
-        (datetime.fromisoformat(result.provenance.started), datetime.fromisoformat(result.provenance.ended))
-        for result in results
-    )
+    """Seconds from the first measurement's begin to the last one's end, without pauses; None without times."""
+    times = [result.provenance.times for result in results]
+    spans = sorted((begin, end) for begin, end in times if begin is not None and end is not None)
     if not spans:
         return None
     total, until = 0.0, spans[0][0]

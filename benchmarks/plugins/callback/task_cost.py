@@ -23,7 +23,7 @@ description:
 LOCAL = frozenset(
     {"add_host", "assert", "debug", "fail", "group_by", "import_playbook", "import_role", "import_tasks"}
     | {"include_role", "include_tasks", "include_vars", "meta", "pause", "set_fact", "set_stats"}
-    | {"validate_argument_spec"}
+    | {"role_arguments", "validate_argument_spec"}
 )
 
 

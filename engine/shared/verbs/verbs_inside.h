@@ -1,10 +1,12 @@
-/* What verbs.c (bytes) and verbs_port.c (devices) share. Needs libibverbs' header, and at run time its library. */
+/* What verbs.c (bytes), verbs_orders.c (messages) and verbs_port.c (devices) share. Needs libibverbs' header, and at run time its library. */
 #ifndef ELASTIC_AI_VERBS_INSIDE_H
 #define ELASTIC_AI_VERBS_INSIDE_H
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define RING ((size_t)2 << 20) /* in each direction: what is under way, and not taken yet */
 #define SEGMENT (RING / 8) /* the most that one message carries */
@@ -84,5 +86,20 @@ struct verbs_library {
 extern struct verbs_library verbs_library;
 
 int verbs_post_receive(struct verbs *v); /* room for one more message of the peer; 0, or errno */
+
+/* Of verbs_orders.c. All are called with the lock held, and those that sleep return with it. */
+typedef bool verbs_condition(const struct verbs *v, size_t bytes);
+void verbs_fail(struct verbs *v, int error); /* the first reason stays */
+void verbs_post_segment(struct verbs *v, size_t bytes); /* a message of what was put where the ring goes on */
+void verbs_give_credit(struct verbs *v); /* says what was taken, when it is so much that the peer may wait for it */
+void verbs_drain(struct verbs *v); /* takes what the device has */
+/* Until `enough` says so: 0; -1 with errno, EAGAIN at that moment (0: never). One of those that wait looks for all. */
+int verbs_wait_for(struct verbs *v, verbs_condition *enough, size_t bytes, uint64_t until);
+/* When nobody waits any longer for what was sent to be acknowledged; 0: nothing is under way. */
+uint64_t verbs_stuck_at(const struct verbs *v);
+/* TCP has something: nothing is said there any more, so it has ended, or the peer breaks the protocol. errno of that. */
+int verbs_ended(int fd);
+bool verbs_ends_full(const struct ends *e);
+uint64_t verbs_now_ns(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Instead of verbs.c and verbs_port.c where libibverbs' header was not there: verbs_open gives none, and a sentence. */
+/* Instead of the others here where libibverbs' header was not there: verbs_open gives none, and a sentence. */
 #ifndef WITH_VERBS
 
 #include <errno.h>

@@ -32,10 +32,11 @@ static int because(char why[VERBS_WHY], const char *format, ...) {
 #define MOST_GIDS 1024 /* of a device, in use; the kernel refuses (EINVAL) to be asked for more than 64 KiB of them */
 #define BITS_24 0xffffffu
 #define HOPS 64
-/* A packet that nobody answers is sent again after 0.54 s, six times (seven is for ever with Soft-RoCE): a cut is noticed
- * after 3.7 s at the earliest, and within the 25 s that TCP beside it has. */
+/* A packet that nobody answers is sent again after 0.54 s, as often as can be asked for: seven times, so that an adapter gives
+ * up after 4.3 s at the earliest. Soft-RoCE takes seven for endless ones, which STUCK_NS ends: its answers wait for a
+ * processor, and that of a busy machine may be late by seconds, as TCP's beside it. */
 #define ACK_TIMEOUT 17
-#define RETRIES 6
+#define RETRIES 7
 #define FOR_EVER 7 /* rnr_retry: a peer without an order to receive; credits keep it from happening */
 #define RNR_TIMER 12 /* 0.64 ms */
 

@@ -7,17 +7,17 @@
 #include <mutex>
 #include <new>
 
-#include "ahead.h"
-#include "graphs.h"
+#include "client/tensors/ahead.h"
+#include "client/operators/graphs.h"
 #include "guard.h"
-#include "memory.h"
-#include "packing.h"
+#include "client/tensors/memory.h"
+#include "client/tensors/packing.h"
 #include "python.h"
-#include "random.h"
+#include "client/kernels/random.h"
 #include "register.h"
-#include "state.h"
-#include "together.h"
-#include "values.h"
+#include "client/connection/state.h"
+#include "client/tensors/together.h"
+#include "client/operators/values.h"
 
 namespace {
 

@@ -39,9 +39,10 @@ int eat_register(int devices, const char *where_json);
 int eat_registered(void);
 const char *eat_foreign(void);
 
-/* Connects all servers (the first operator does it as well). The error names the server, why, and what next. */
+/* Connects the current device's server; each other one is at the first use of a device of it. The error names the server, why, and
+ * what next. */
 int eat_connect(void);
-/* 1 once connected, 0 before. */
+/* 1 once connected to any, 0 before. */
 int eat_is_initialized(void);
 
 int eat_device_count(void);

@@ -4,9 +4,9 @@
 
 #include <mutex>
 
-#include "memory.h"
-#include "random.h"
-#include "together.h"
+#include "client/tensors/memory.h"
+#include "client/kernels/random.h"
+#include "client/tensors/together.h"
 
 namespace eat {
 

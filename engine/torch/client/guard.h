@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "state.h"
+#include "client/connection/state.h"
 
 namespace eat {
 

@@ -6,8 +6,8 @@
 
 #include <new>
 
-#include "memory.h"
-#include "random.h"
+#include "client/tensors/memory.h"
+#include "client/kernels/random.h"
 
 namespace eat {
 
@@ -17,8 +17,8 @@ int64_t most_plans = 4096;  // as CUDA begins; the plans themselves are the serv
 
 // Before the connection nobody has a tensor of the device, and the question must open nothing.
 bool has_cudnn() {
-  if (!is_connected() || !device_count()) return false;
-  const Device& here = device(current_device());
+  if (!device_count() || !is_connected(device_unconnected(-1))) return false;
+  const Device& here = device(-1);
   return !here.processor && here.cudnn_version > 0;
 }
 
@@ -28,7 +28,7 @@ class Hooks final : public at::CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
   bool hasCUDA() const override { return device_count() > 0; }
-  bool hasPrimaryContext(c10::DeviceIndex index) const override { return is_connected() && index < device_count(); }
+  bool hasPrimaryContext(c10::DeviceIndex index) const override { return index < device_count() && is_connected(device_unconnected(index)); }
   c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(device_count()); }
   int getNumGPUs() const override { return device_count(); }
   c10::DeviceIndex current_device() const override { return getCurrentDevice(); }

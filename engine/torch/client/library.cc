@@ -2,10 +2,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
-#include "graphs.h"
-#include "memory.h"
-#include "random.h"
-#include "together.h"
+#include "client/operators/graphs.h"
+#include "client/tensors/memory.h"
+#include "client/kernels/random.h"
+#include "client/tensors/together.h"
 
 namespace eat {
 

@@ -10,17 +10,17 @@
 #include <set>
 #include <vector>
 
-#include "ahead.h"
-#include "attention.h"
-#include "call.h"
-#include "composed.h"
-#include "copies.h"
+#include "client/tensors/ahead.h"
+#include "client/kernels/attention.h"
+#include "client/operators/call.h"
+#include "client/kernels/composed.h"
+#include "client/tensors/copies.h"
 #include "guard.h"
 #include "hooks.h"
-#include "lists.h"
-#include "memory.h"
-#include "recurrent.h"
-#include "views.h"
+#include "client/kernels/lists.h"
+#include "client/tensors/memory.h"
+#include "client/kernels/recurrent.h"
+#include "client/kernels/views.h"
 
 namespace eat {
 

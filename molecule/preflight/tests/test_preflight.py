@@ -44,7 +44,7 @@ def test_a_mix_of_versions_is_refused_on_the_node_that_would_get_it():
     run = preflight("-e", "{stack_release: current, nvidia_driver_version: 550.163.01}")
     text = " ".join(run.stdout.split())
     assert run.returncode != 0
-    assert "gpu1 cannot be provisioned: CUDA 13.1.1 needs a driver of branch 580 or later" in text
+    assert "gpu1 cannot be provisioned: CUDA 13.5.0 needs a driver of branch 580 or later" in text
     assert "head cannot be provisioned" not in text
 
 
@@ -74,7 +74,7 @@ def test_a_recording_is_judged_without_reaching_a_host(tmp_path):
     recording.write_text(json.dumps(document))
     run = preflight(*judged, "-e", "stack_release=current", playbook="playbooks/preflight.yml", inventory=nowhere)
     assert run.returncode != 0
-    assert "CUDA 13.1.1 has no code for Tesla V100 SXM2 16GB" in " ".join(run.stdout.split())
+    assert "CUDA 13.5.0 has no code for Tesla V100 SXM2 16GB" in " ".join(run.stdout.split())
 
 
 # A second Slurm: real slurmctld, slurmd and munge, with a key and a job of its own.

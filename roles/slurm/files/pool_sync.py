@@ -2,6 +2,7 @@
 """Bring Slurm's accounting and reservations in line with the pool's policies. Runs on the head, as root.
 
     elastic-ai-pool-sync [--check]
+    elastic-ai-pool-sync --members GROUP ...     who counts as a member: one JSON document, groups it knows alone
 
 Reads /etc/elastic-ai/slurm/pool.json, which role slurm writes from pool.yml, looks up who is in the Unix groups, and
 makes accounts, QOS, users and reservations what they are to be. Prints one JSON document: `changed` says what it did
@@ -25,6 +26,7 @@ import time
 from pathlib import Path
 
 POLICY = "/etc/elastic-ai/slurm/pool.json"
+HOMES = "/home"
 MARK = "elastic-ai"
 MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/base/bounded.py has it
 PREFIX = "pool_"
@@ -109,17 +111,48 @@ def same(key, wanted, shown):
     return wanted == shown
 
 
-def members(entry):
-    """(users of a class, groups that do not exist)."""
-    names, missing = set(entry["users"]), []
-    for group in entry["groups"]:
+def acquainted():
+    """Users whom this head has met: of Slurm's accounting, and owners of folders in /home."""
+    names = {row["User"] for row in table("user", ["User", "DefaultAccount"])}
+    try:
+        owners = {os.lstat(entry.path).st_uid for entry in os.scandir(HOMES)}
+    except OSError:
+        owners = set()
+    for uid in owners:
         try:
-            found = grp.getgrnam(group)
+            names.add(pwd.getpwuid(uid).pw_name)
         except KeyError:
-            missing.append(group)
             continue
-        names |= set(found.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == found.gr_gid}
-    return sorted(names - {"root"}), missing
+    return names
+
+
+def known(user):
+    """Whether the head knows a user now."""
+    try:
+        pwd.getpwnam(user)
+    except KeyError:
+        return False
+    return True
+
+
+def members_of(group, met):
+    """Members of a Unix group; None where it is not known here.
+
+    A directory may list neither the members of a group (sssd: ignore_group_members) nor its users (enumerate = false),
+    and answers for each user by name: so those whom the head has `met` are asked for too.
+    """
+    try:
+        found = grp.getgrnam(group)
+    except KeyError:
+        return None
+    names = set(found.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == found.gr_gid}
+    for name in met - names:
+        try:
+            if found.gr_gid in os.getgrouplist(name, pwd.getpwnam(name).pw_gid):
+                names.add(name)
+        except KeyError:
+            continue  # Slurm knows a user who is gone here
+    return names - {"root"}
 
 
 class Sync:
@@ -205,11 +238,19 @@ class Sync:
 
     def users(self, gone):
         """Who is in a class has an association with it, and with no class else."""
-        wanted = {}
+        wanted, unsure = {}, set()
+        met = acquainted() if any(entry["groups"] for entry in self.policy["classes"].values()) else set()
         for name, entry in self.policy["classes"].items():
-            names, missing = members(entry)
-            self.waiting += [f"group {group} of class {name} is not known on the head" for group in missing]
-            for user in names:
+            names = set(entry["users"])
+            for group in entry["groups"]:
+                found = members_of(group, met)
+                if found is None:
+                    unsure.add(name)
+                    self.waiting.append(f"group {group} of class {name} is not known on the head")
+                elif not found:
+                    self.waiting.append(f"group {group} of class {name} has no member whom the head knows")
+                names |= found or set()
+            for user in sorted(names - {"root"}):
                 wanted.setdefault(user, []).append(name)
         there = {}
         for row in table("assoc", ["Account", "User"]):
@@ -225,13 +266,24 @@ class Sync:
                 words = f"user {user}: {accounts[0]} by default"
                 self.do(words, "sacctmgr", "-i", "modify", "user", user, "set", "DefaultAccount=" + accounts[0])
         for user, accounts in sorted(there.items()):
-            for account in sorted(set(accounts) - set(wanted.get(user, []))):
+            left = sorted(set(accounts) - set(wanted.get(user, [])))
+            # A directory that is away for a moment takes nobody out: whom it does not name now, it may name again.
+            stays = [one for one in left if one in unsure or (self.by_groups(one) and not known(user))]
+            for account in stays:
+                self.waiting.append(f"user {user} stays in {account} until the head knows both user and group again")
+            for account in left:
+                if account in stays:
+                    continue
                 words = f"user {user} not in {account}"
                 # whoever is in no class at all goes altogether: Slurm keeps nobody without a default account
-                account_of = ["Account=" + account] if user in wanted else []
+                account_of = ["Account=" + account] if user in wanted or stays else []
                 self.do(words, "sacctmgr", "-i", "delete", "user", user, *account_of)
                 if not account_of:
                     break
+
+    def by_groups(self, account):
+        """Whether groups say who is in a class."""
+        return bool(self.policy["classes"].get(account, {}).get("groups"))
 
     def reservations(self):
         """Reservations that come again; one that differs is made anew."""
@@ -305,11 +357,26 @@ def reserved_as(entry, fields):
     )
 
 
+def printed(groups):
+    """Print the members of groups; the exit code."""
+    try:
+        met = acquainted()
+    except (Refused, subprocess.TimeoutExpired, FileNotFoundError) as fault:
+        print(f"elastic-ai-pool-sync: {fault}", file=sys.stderr)
+        return 1
+    found = {group: members_of(group, met) for group in groups}
+    print(json.dumps({group: sorted(names) for group, names in found.items() if names is not None}))
+    return 0
+
+
 def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--check", action="store_true", help="change nothing; say what would change")
+    parser.add_argument("--members", nargs="+", metavar="GROUP", help="only print who counts as a member of groups")
     arguments = parser.parse_args()
+    if arguments.members:
+        return printed(arguments.members)
     sync = Sync(json.loads(Path(POLICY).read_text(encoding="utf-8")), arguments.check)
     try:
         sync.run()

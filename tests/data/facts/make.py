@@ -24,8 +24,16 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
     "el9": ("Rocky", "9.6", "Blue Onyx", "5.14.0-570.58.1.el9_6.x86_64", "3.9.21"),
 }
 
+# Systems that are on sale and that no table of a role knows, which preflight has to refuse.
+UNSERVED: dict[str, tuple[str, str, str, str, str]] = {
+    "ubuntu2604": ("Ubuntu", "26.04", "resolute", "7.0.0-14-generic", "3.14.4"),
+    "el10": ("Rocky", "10.1", "Red Quartz", "6.12.0-124.8.1.el10_1.x86_64", "3.12.11"),
+}
+ALL = {**SYSTEMS, **UNSERVED}
+
 # The C library that each comes with.
 GLIBC = {"debian12": "2.36", "debian13": "2.41", "ubuntu2204": "2.35", "ubuntu2404": "2.39", "el9": "2.34"}
+GLIBC |= {"ubuntu2604": "2.43", "el10": "2.39"}
 
 
 # What stands in inventories/: system, management network, fabric ports by hardware.
@@ -66,7 +74,7 @@ MACHINES = {
 
 def facts(key: str) -> Json:
     """What `setup` prints for gather_subset [!all, min, virtual] on bare metal with this system."""
-    name, version, release, kernel, python_version = SYSTEMS[key]
+    name, version, release, kernel, python_version = ALL[key]
     python = [int(part) for part in python_version.split(".")]
     redhat = key.startswith("el")
     major = version.split(".")[0]
@@ -163,6 +171,12 @@ HARDWARE: dict[str, list[Json]] = {
     "xe9680": pci(8, 0x10, "0x10de", "0x2330", "0x030200", "")
     + pci(4, 0x40, "0x10de", "0x22a3", "0x068000", "", numa_node=0)
     + pci(10, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core"),
+    # 8 x H200-SXM-141GB, else as above; 4 x L40S with one ConnectX-7.
+    "xe9680-h200": pci(8, 0x10, "0x10de", "0x2335", "0x030200", "")
+    + pci(4, 0x40, "0x10de", "0x22a3", "0x068000", "", numa_node=0)
+    + pci(10, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core"),
+    "r760xa-l40s": pci(4, 0x10, "0x10de", "0x26b9", "0x030200", "")
+    + pci(1, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
     "r740": pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
     "r760": pci(1, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
     # 3 x P40, and no card for a fabric.
@@ -182,8 +196,9 @@ HARDWARE: dict[str, list[Json]] = {
 
 # Two Xeon Silver 4116, Gold 6148, Platinum 8470, Gold 6430, E5-2690 v4, with hyper-threading; 16 of a virtual machine.
 CPUS = {"c4140": 48, "r740": 80, "xe9680": 208, "r760": 128, "r740-p40": 80, "c4130": 56, "r730": 56}
+CPUS |= {"xe9680-h200": 208, "r760xa-l40s": 128}
 MEMORY_MIB = {"c4140": 385000, "r740": 192000, "xe9680": 2063000, "r760": 515000, "r740-p40": 192000}
-MEMORY_MIB |= {"c4130": 257000, "r730": 257000}
+MEMORY_MIB |= {"c4130": 257000, "r730": 257000, "xe9680-h200": 2063000, "r760xa-l40s": 1031000}
 VM_CPUS, VM_MEMORY_MIB = 16, 64000
 
 
@@ -212,7 +227,7 @@ def units(system: str) -> dict[str, Json]:
 
 def texts(system: str, hardware: str) -> dict[str, str]:
     """Files of a fresh installation that roles read."""
-    kernel = SYSTEMS[system][3]
+    kernel = ALL[system][3]
     boot = "root=/dev/mapper/vg0-root ro quiet"
     grub = f"menuentry 'Linux' {{\n\tlinux\t/vmlinuz-{kernel} {boot}\n\tinitrd\t/initrd.img-{kernel}\n}}\n"
     entry = f"title Rocky Linux\nversion {kernel}\nlinux /vmlinuz-{kernel}\noptions {boot}\n"
@@ -230,7 +245,7 @@ def texts(system: str, hardware: str) -> dict[str, str]:
 
 def packages(system: str) -> dict[str, str]:
     """What a fresh installation has of the packages that roles ask about: the kernel."""
-    kernel = SYSTEMS[system][3]
+    kernel = ALL[system][3]
     if system.startswith("el"):
         version = kernel.removesuffix(".x86_64")
         return dict.fromkeys(("kernel", "kernel-core", "kernel-modules", "kernel-modules-core"), version)
@@ -242,7 +257,7 @@ def packages(system: str) -> dict[str, str]:
 
 def node_state(system: str, hardware: str) -> Json:
     """What node_state reads of a machine on which nothing was installed yet; nouveau has taken the GPUs."""
-    kernel = SYSTEMS[system][3]
+    kernel = ALL[system][3]
     gpus = any(device["vendor"] == "0x10de" for device in HARDWARE[hardware])
     return {
         "cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=/dev/mapper/vg0-root ro quiet",
@@ -266,18 +281,20 @@ def node_state(system: str, hardware: str) -> Json:
         "sysctls": {},
         "units": units(system),
         "users": {},
+        "accounts": {},
     }
 
 
 def network(system: str) -> Json:
     """Who configures the ports: the installer's choice, which is NetworkManager, netplan or ifupdown."""
-    running = {"el9": ["NetworkManager"], "ubuntu2204": ["systemd-networkd"], "ubuntu2404": ["systemd-networkd"]}
+    managers = {"el": ["NetworkManager"], "ubuntu": ["systemd-networkd"]}
+    family = system.rstrip("0123456789")
     file, rendered = "/etc/netplan/50-cloud-init.yaml", "/run/systemd/network/10-netplan-eno1.network"
     claim = {"port": "eno1", "manager": "netplan", "file": file, "rendered": rendered, "dhcp": True}
     return {
-        "running": running.get(system, []),
+        "running": managers.get(family, []),
         "claims": [{**claim, "addresses": [], "member_of": ""}] if system.startswith("ubuntu") else [],
-        "networkmanager": {"eno1": "connected", "lo": "unmanaged"} if system == "el9" else {},
+        "networkmanager": {"eno1": "connected", "lo": "unmanaged"} if family == "el" else {},
     }
 
 
@@ -300,14 +317,17 @@ def nobodys() -> Json:
 
 def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
     """What node_preflight reads of a freshly installed machine without Secure Boot."""
-    name_of_system, version = SYSTEMS[system][:2]
+    name_of_system, version = ALL[system][:2]
     major = version if name_of_system == "Ubuntu" or system.startswith("el") else version.split(".")[0]
     root = {"device": 64768, "existing": "/", "free_mib": 400000}
     return {
         "architecture": "x86_64",
+        "bluefield": {},
         "disks": {path: {**root, "existing": path} for path in ("/opt", "/var")}
         | {"/boot": {"device": 64769, "existing": "/boot", "free_mib": 800}},
+        "carrier": {"eno1": True, "lo": True},
         "drivers": {},
+        "filters": [],
         "glibc": GLIBC[system],
         "headers": "installable",
         "hostname": name,
@@ -320,14 +340,15 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "network": network(system),
         "node_time_s": 1795243071.0,
         "offset_at_most_s": 0.02,
+        "ipv6": [],
         "os": {"id": name_of_system.lower(), "version": major, "rhel_like": system.startswith("el")},
         "provisioned_release": "",
         "provisioned_versions": {},
         "foreign": nobodys(),
-        "python": SYSTEMS[system][4],
+        "python": ALL[system][4],
         "root": True,
         "secure_boot": "disabled",
-        "sqv": system == "debian13",
+        "sqv": system in ("debian13", "ubuntu2604"),
         "systemd": True,
         "tuned_profile": "",
     }
@@ -370,15 +391,16 @@ def port_settings(name: str) -> Json:
     }
 
 
-def commands() -> Json:
-    """Output of commands that roles run in check mode too."""
-    said = json.dumps({RAILS[0]: port_settings(RAILS[0])}, sort_keys=True)
-    return {f"/usr/bin/python3 - check {RAILS[0]} --json --policy *": {"rc": 3, "stdout": said}}
+def commands(*ports: str) -> Json:
+    """Output of commands that roles run in check mode too; without ports of the first rail."""
+    names = ports or (RAILS[0],)
+    said = json.dumps({name: port_settings(name) for name in names}, sort_keys=True)
+    return {f"/usr/bin/python3 - check {' '.join(names)} --json --policy *": {"rc": 3, "stdout": said}}
 
 
 def recordings() -> dict[str, Json]:
     """Every recording by its path."""
-    made = {f"os/{system}.json": of_system(system) for system in SYSTEMS}
+    made = {f"os/{system}.json": of_system(system) for system in ALL}
     for site in KEPT:
         made |= of_site(site)
     return {path: json.loads(json.dumps(data)) for path, data in made.items()}

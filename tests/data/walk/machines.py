@@ -24,6 +24,7 @@ from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
+from tests.support.machine_parts import parts
 from tests.support.remote_move_documents import move_document
 from tests.support.remote_neighbours_documents import BESIDE
 from tests.support.remote_pooled_documents import pooled_document
@@ -32,6 +33,7 @@ from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_unchanged_documents import unchanged_document
 from tests.support.remote_worlds_documents import MADE as WORLDS
 from tests.support.remoting_documents import attempts_made
+from tests.support.site import plugged
 from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
@@ -182,8 +184,12 @@ class Player:
         machine, mtu = self.machines[node.name], 4092 if self.machines[node.name].layer == "InfiniBand" else 9000
         if kind == "facts":
             found = {**machines.facts(machine, node, mtu), "constructed": True}
+            found["parts"] = parts(list(self.nodes).index(node.name), found)
             brief = {key: found[key] for key in ("fabric_ports", "rdma_devices")}
             return "facts", "", brief if asked.get("rdma_only") else found
+        if kind == "cabling":
+            found = plugged({name: ("leaf1", f"Eth1/{node.name}") for name in asked["interfaces"]})
+            return "probes", json.dumps(found), found
         if kind == "gpu-container":
             found = gpu_container_case.facts(machine.gpus)
             return "docker", json.dumps(found), found

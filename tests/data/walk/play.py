@@ -22,6 +22,7 @@ from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.driver import whole
+from tests.support.site import plugged
 from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
@@ -80,6 +81,9 @@ def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     tool, version, stdout, found = "facts", "0.1.0", "", {}
     if kind == "facts":
         found = facts(node)
+    elif kind == "cabling":
+        found = plugged({"fab0": ("leaf1", f"Eth1/{ADDRESSES[node].rpartition('.')[2]}")})
+        tool, stdout = "probes", json.dumps(found)
     elif kind == "gpu-container":
         found = gpu_container_case.facts(1)
         tool, version, stdout = "docker", found["docker"], json.dumps(found)

@@ -98,6 +98,7 @@ ABSENT: dict[str, Any] = {
     "sysctls": {"value": "", "settable": True},
     "modules": {"loaded": False, "version": "", "available": True},
     "users": False,
+    "accounts": {},
 }
 # What node_state always answers, asked or not, unless the recording says otherwise.
 ALWAYS: dict[str, Any] = {
@@ -204,7 +205,7 @@ class Node:
         ports: dict[str, list[str]] = {port["interface"]: [] for port in self.ports}
         clock = {"node_time_s": args.get("controller_time_s", 0.0), "offset_at_most_s": 0.0}
         own = {"hostname": self.name or recorded.get("hostname"), "links": {**ports, **recorded.get("links", {})}}
-        return {"changed": False, **recorded, **clock, **own}
+        return {"changed": False, "ipv6": [], **recorded, **clock, **own}
 
     def node_state(self, args: dict[str, Any]) -> Answer:
         """The part of the recorded node that was asked for; a bare node lacks what is not recorded."""

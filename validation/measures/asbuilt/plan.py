@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.measures.asbuilt.checks import checks_of
 from validation.model import Measurement, Node
-from validation.plan.request import Part, Request, Suite
+from validation.plan.request import Part, Request, Suite, on_one_node
 
 AT_A_TIME = 8
 """Nodes that are checked at the same time: each takes a process of the controller. Project default."""
@@ -45,15 +45,14 @@ def plan(request: Request) -> Part:
 def checks(node: Node, criteria: tuple[str, ...]) -> Measurement:
     """The as-built checks that concern a node."""
     names = checks_of(node.groups)
-    return Measurement(
-        id=f"as-built.{node.name}",
-        suite="as-built",
-        kind="as-built",
-        nodes=(node.name,),
-        params={"checks": names},
-        criteria=criteria,
+    return on_one_node(
+        node,
+        "as-built",
+        "as-built",
+        criteria,
         estimated_s=round(CHECK_S * len(names), 1),
         timeout_s=60.0 + 20 * CHECK_S * len(names),
+        params={"checks": names},
     )
 
 

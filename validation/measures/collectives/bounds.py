@@ -16,6 +16,8 @@ NVLINK_GB_S = (
     (re.compile(r"V100-SXM[23]"), 150.0, "6 NVLinks x 25 GB/s, NVIDIA Tesla V100 GPU architecture, 2017"),
     (re.compile(r"A100-SXM4"), 300.0, "12 NVLinks x 25 GB/s, NVIDIA A100 GPU architecture, 2020"),
     (re.compile(r"^NVIDIA H100 \d+GB HBM3$|^NVIDIA H200$"), 450.0, "18 NVLinks x 25 GB/s, NVIDIA H100 and H200"),
+    (re.compile(r"A800-SXM4|^NVIDIA H800$"), 200.0, "8 NVLinks x 25 GB/s, NVIDIA A800 and H800, data sheets"),
+    (re.compile(r"^NVIDIA H20$"), 450.0, "18 NVLinks x 25 GB/s, NVIDIA H20, data sheet"),
     (re.compile(r"^NVIDIA B[23]00\b"), 900.0, "18 NVLinks x 50 GB/s, NVIDIA Blackwell architecture, 2024"),
 )
 """GB/s in one direction of all NVLinks of a GPU on boards with NVSwitches or a mesh."""

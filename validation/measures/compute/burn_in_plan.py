@@ -9,7 +9,7 @@ import ipaddress
 
 from validation.measures.compute.burn_in import OWN_S, asked
 from validation.model import Endpoint, Measurement, Node, Param, Topology
-from validation.plan.request import Part, Request, Suite, on_one_host, pair_id
+from validation.plan.request import Part, Request, Suite, on_one_host, on_one_node, pair_id
 
 MINUTES = 15
 """Unless another number is asked for: heat has settled by then (Azure's thermal test takes as long)."""
@@ -37,15 +37,14 @@ def plan(request: Request) -> Part:
             part.leave_out(f"burn-in of GPUs: {topology.here.gpu_trouble}", *criteria)
             params["gpus"] = 0
         found.append(
-            Measurement(
-                id=f"burn-in.{node.name}",
-                suite="burn-in",
-                kind="burn-in",
-                nodes=(node.name,),
-                params=params,
-                criteria=criteria,
+            on_one_node(
+                node,
+                "burn-in",
+                "burn-in",
+                criteria,
                 estimated_s=round(seconds + OWN_S / 4, 1),
                 timeout_s=round(seconds + 2 * OWN_S + 60, 1),
+                params=params,
             )
         )
     part.rounds = [[m] for m in found] if topology.virtual else [found] if found else []

@@ -7,7 +7,7 @@ from validation.measures.fabric import switch_plan
 from validation.measures.gpu.kinds import TOOL_LIMIT_S, copies_asked, gpus_of, load_asked, tools_asked
 from validation.measures.rdma import plan as rdma_plan
 from validation.model import Endpoint, Measurement, Param
-from validation.plan.request import PORTS, Part, Request, Suite, pair_id, pair_rounds
+from validation.plan.request import PORTS, Part, Request, Suite, on_one_node, pair_id, pair_rounds
 
 BANDWIDTH_SECONDS, LAB_BANDWIDTH_SECONDS = 3, 2
 OMIT_SECONDS = 1  # slow start; iperf3 takes whole seconds
@@ -94,15 +94,14 @@ def _gpu_copies(request: Request, part: Part) -> None:
         if request.options.get("anyway"):
             params = {**params, "anyway": True}
         found.append(
-            Measurement(
-                id=f"gpu-copies.{node.name}",
-                suite="transport",
-                kind="gpu-copies",
-                nodes=(node.name,),
-                params=params,
-                criteria=criteria,
+            on_one_node(
+                node,
+                "transport",
+                "gpu-copies",
+                criteria,
                 estimated_s=estimated,
                 timeout_s=round(5 * estimated + 60, 1),
+                params=params,
             )
         )
     part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []
@@ -123,15 +122,14 @@ def _after_copies(request: Request, part: Part) -> None:
             emulated = topology.here is not None and topology.here.emulated
             params, estimated = (load_asked if kind == "gpu-load" else tools_asked)(node, gpus, emulated)
             found.append(
-                Measurement(
-                    id=f"{kind}.{node.name}",
-                    suite="transport",
-                    kind=kind,
-                    nodes=(node.name,),
-                    params={**params, **anyway},
-                    criteria=criteria,
+                on_one_node(
+                    node,
+                    "transport",
+                    kind,
+                    criteria,
                     estimated_s=estimated,
                     timeout_s=round(5 * estimated + 60, 1) if kind == "gpu-load" else 2 * TOOL_LIMIT_S + 60,
+                    params={**params, **anyway},
                 )
             )
         part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []

@@ -114,23 +114,33 @@ def call_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
 
 def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
     """One judgement for each figure of each node."""
+
+    def of_node(node: str, evidence: tuple[str, ...], facts: GpuCopyFacts) -> list[Judgement]:
+        facts = without_made_ports(case, node, facts)
+        mine = [_figure(case, criterion, node, evidence, facts, figure) for figure in figures(criterion, facts)]
+        why = "one GPU in this node, and so no pair"
+        return mine or [judgement(criterion, node, "not-applicable", "not-applicable", why, evidence)]
+
+    return on_each_with_gpus(case, criterion, None, of_node)
+
+
+def on_each_with_gpus(
+    case: Case,
+    criterion: Criterion,
+    bound: Bound | None,
+    judge: Callable[[str, tuple[str, ...], GpuCopyFacts], list[Judgement]],
+) -> list[Judgement]:
+    """What `judge` finds for each node, its evidence and its facts; and why where there are no facts, or no GPUs."""
     found: list[Judgement] = without_gpus(case, criterion)
     for m in case.serving(criterion):
         node, evidence = m.nodes[0], (m.id,)
-        facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, None)
+        facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, bound)
         if isinstance(facts, Judgement):
             found.append(facts)
-            continue
-        if not facts.gpus:
+        elif not facts.gpus:
             found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
-            continue
-        facts = without_made_ports(case, node, facts)
-        mine = list(figures(criterion, facts))
-        if not mine:
-            why = "one GPU in this node, and so no pair"
-            found.append(judgement(criterion, node, "not-applicable", "not-applicable", why, evidence))
-        for figure in mine:
-            found.append(_figure(case, criterion, node, evidence, facts, figure))
+        else:
+            found += judge(node, evidence, facts)
     return found
 
 
@@ -242,16 +252,8 @@ def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node: each cell of H and all its GPUs is there with right data. Of emulated GPUs too."""
     lines = (f"{criterion.bound.words} ({criterion.source})",)
     bound = Bound(metric="holes", unit="count", equal="0", derivation=lines, source=criterion.source)
-    found: list[Judgement] = without_gpus(case, criterion)
-    for m in case.serving(criterion):
-        node, evidence = m.nodes[0], (m.id,)
-        facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, bound)
-        if isinstance(facts, Judgement):
-            found.append(facts)
-            continue
-        if not facts.gpus:
-            found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
-            continue
+
+    def of_node(node: str, evidence: tuple[str, ...], facts: GpuCopyFacts) -> list[Judgement]:
         cells = (len(facts.gpus) + 1) ** 2 - 1
         holes = facts.holes
         summary = Summary(len(holes), 0.0, len(holes), len(holes), 1)
@@ -269,5 +271,6 @@ def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
             why = f"{number_of(cells, 'cell')} of H and {number_of(len(facts.gpus), 'GPU')}, all data verified"
             why += "; the GPUs are emulated" if facts.emulated else ""
             said = judgement(criterion, node, "pass", "within-bounds", why, evidence, summary=summary, bound=bound)
-        found.append(said)
-    return found
+        return [said]
+
+    return on_each_with_gpus(case, criterion, bound, of_node)

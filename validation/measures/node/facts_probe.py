@@ -22,6 +22,7 @@ from validation.probes import (
     ProbeDoc,
     gpudirect,
     gpulibs,
+    host_parts,
     installed,
     json_text,
     libenv,
@@ -256,6 +257,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "training_cudnn": training.get("cudnn", ""),
         "probes": probes,
         "clock_offset_s": offset,
+        "parts": host_parts.collect(container),
         **installed.collect(),
     }
 

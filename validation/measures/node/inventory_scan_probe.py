@@ -24,6 +24,8 @@ from validation.probes.tool import run_tool
 TYPE = "inventory-scan"
 TIMEOUT_S = 10.0
 INFINIBAND = "32"  # ARPHRD_INFINIBAND, linux/if_arp.h
+#: PCI classes: 3D controllers, other display controllers, processing accelerators.
+ACCELERATORS = ("0x0302", "0x0380", "0x1200")
 _ROOT = Path("/")
 _SERVICES = {
     "NetworkManager": "NetworkManager.service",
@@ -184,6 +186,20 @@ def gpus(sysfs: Path = SYSFS) -> list[dict[str, Any]]:
     return found
 
 
+def accelerators(sysfs: Path = SYSFS) -> list[str]:
+    """PCI ids of accelerators without a screen that are not NVIDIA's, as `1002:74a1`; what a processor has in itself
+    (bus 0) is none.
+    """
+    found = []
+    for function in sorted((sysfs / "bus" / "pci" / "devices").glob("*")):
+        vendor = read(function / "vendor")
+        if vendor == pcie.GPU_VENDOR or function.name.split(":")[1] == "00" or (function / "physfn").exists():
+            continue
+        if read(function / "class").startswith(ACCELERATORS):
+            found.append(f"{vendor[2:]}:{read(function / 'device')[2:]}")
+    return found
+
+
 def becomes_root() -> str:
     """How this user becomes root: `is` it, `without password`, `with password`, or `unknown` (no sudo)."""
     if os.geteuid() == 0:
@@ -205,13 +221,16 @@ def collect() -> dict[str, Any]:
         "model": facts_probe.server_model(virt, container),
         "os": facts_probe.operating_system(read(Path("/etc/os-release"))),
         "kernel": platform.release(),
+        "machine": platform.machine(),
         "python": sys.version.split()[0],
         "root": becomes_root(),
         "reached_at": (os.environ.get("SSH_CONNECTION", "").split() + [""] * 3)[2],
+        "over_ipv4": any(own for name, own in addresses().items() if name != "lo"),
         "network": network_services(),
         **processors.collect(),
         "gpu_names": names,
         "gpus": gpus(),
+        "accelerators": accelerators(),
         "ports": ports(),
         "rdma_devices": [device["name"] for device in facts_probe.rdma_devices()],
         "belongings": belongings(),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from validation.base.counting import number_of
+from validation.measures.fabric import switches
+from validation.measures.hardware.plan import bmcs
 from validation.model import Endpoint, Found, Measurement, Node, Param
-from validation.plan.request import PORTS, Part, Request, Suite, pair_id, pair_rounds
+from validation.plan.request import PORTS, Part, Request, Suite, on_one_node, pair_id, pair_rounds
 
 
 def plan(request: Request) -> Part:
@@ -16,22 +18,12 @@ def plan(request: Request) -> Part:
     if request.topology.here is not None:
         facts = _of_one_machine(request.topology.nodes[0], request.topology.here, facts, part)
     if facts and request.topology.nodes:
-        part.rounds.append(
-            [
-                Measurement(
-                    id=f"facts.{node.name}",
-                    suite="preflight",
-                    kind="facts",
-                    nodes=(node.name,),
-                    criteria=facts,
-                    estimated_s=0.6,
-                    timeout_s=60.0,
-                )
-                for node in request.topology.nodes
-            ]
-        )
+        part.rounds.append([looking(node, facts) for node in request.topology.nodes])
+    part.rounds += bmcs(request, part)
     part.rounds += _gpu_health(request)
     part.rounds += _gpu_container(request)
+    part.rounds += _cabling(request, part)
+    part.rounds += switches.planned(request, part)
     part.rounds += _rdma_ports(request, "", {})
     part.rounds += _ib_fabric(request)
     mtu = request.serving("path-mtu")
@@ -57,6 +49,11 @@ def plan(request: Request) -> Part:
     return part
 
 
+def looking(node: Node, criteria: tuple[str, ...] = ()) -> Measurement:
+    """A look at a node: its facts."""
+    return on_one_node(node, "preflight", "facts", criteria, estimated_s=0.6, timeout_s=60.0)
+
+
 def _of_one_machine(node: Node, found: Found, facts: tuple[str, ...], part: Part) -> tuple[str, ...]:
     """Of the criteria that facts serve, those that have something to be judged on a machine as it was found."""
     bare = () if found.gpus and node.ports else ("pf.numa",) if found.gpus or node.ports else ("pf.numa", "pf.pcie")
@@ -76,6 +73,7 @@ def closing(request: Request) -> list[list[Measurement]]:
     """GPUs, RDMA ports and InfiniBand fabric once more, after the suites that load them: what grew, what went down."""
     return [
         *_gpu_health(request, "-after"),
+        *bmcs(request, None, "-after"),
         *_rdma_ports(request, "-after", {"brief": True}),
         *_ib_fabric(request, "-after"),
     ]
@@ -89,15 +87,7 @@ def _gpu_health(request: Request, suffix: str = "") -> list[list[Measurement]]:
         return []
     return [
         [
-            Measurement(
-                id=f"gpu-health{suffix}.{node.name}",
-                suite="preflight",
-                kind="gpu-health",
-                nodes=(node.name,),
-                criteria=criteria,
-                estimated_s=1.0,
-                timeout_s=90.0,
-            )
+            on_one_node(node, "preflight", "gpu-health", criteria, estimated_s=1.0, timeout_s=90.0, suffix=suffix)
             for node in nodes
         ]
     ]
@@ -110,19 +100,20 @@ def _gpu_container(request: Request) -> list[list[Measurement]]:
     if not nodes or not criteria:
         return []
     return [
-        [
-            Measurement(
-                id=f"gpu-container.{node.name}",
-                suite="preflight",
-                kind="gpu-container",
-                nodes=(node.name,),
-                criteria=criteria,
-                estimated_s=5.0,
-                timeout_s=180.0,
-            )
-            for node in nodes
-        ]
+        [on_one_node(node, "preflight", "gpu-container", criteria, estimated_s=5.0, timeout_s=180.0) for node in nodes]
     ]
+
+
+def _cabling(request: Request, part: Part) -> list[list[Measurement]]:
+    """Every node with fabric ports, on Ethernet. One machine by itself has no map and no other to compare with."""
+    criteria = request.serving("cabling")
+    if request.topology.here is not None:
+        part.leave_out("one machine by itself has no map of cables", *criteria)
+        return []
+    nodes = [node for node in request.topology.nodes if node.ports]
+    if not nodes or not criteria or request.fabric.link_layer != "Ethernet":
+        return []
+    return [[on_one_node(node, "preflight", "cabling", criteria, estimated_s=0.5, timeout_s=90.0) for node in nodes]]
 
 
 def _with_rdma(request: Request) -> list[Node]:
@@ -138,15 +129,15 @@ def _rdma_ports(request: Request, suffix: str, params: dict[str, Param]) -> list
     link = request.topology.lab_link
     return [
         [
-            Measurement(
-                id=f"rdma-ports{suffix}.{node.name}",
-                suite="preflight",
-                kind="rdma-ports",
-                nodes=(node.name,),
-                params=params,
-                criteria=criteria,
+            on_one_node(
+                node,
+                "preflight",
+                "rdma-ports",
+                criteria,
                 estimated_s=4.0 if link is not None and link.emulated else 0.5,
                 timeout_s=90.0,
+                params=params,
+                suffix=suffix,
             )
             for node in nodes
         ]
@@ -159,19 +150,7 @@ def _ib_fabric(request: Request, suffix: str = "") -> list[list[Measurement]]:
     if not nodes or not criteria:
         return []
     first = next((node for node in nodes if "heads" in node.groups), nodes[0])
-    return [
-        [
-            Measurement(
-                id=f"ib-fabric{suffix}.{first.name}",
-                suite="preflight",
-                kind="ib-fabric",
-                nodes=(first.name,),
-                criteria=criteria,
-                estimated_s=5.0,
-                timeout_s=300.0,
-            )
-        ]
-    ]
+    return [[on_one_node(first, "preflight", "ib-fabric", criteria, estimated_s=5.0, timeout_s=300.0, suffix=suffix)]]
 
 
 SUITE = Suite("preflight", 10, plan, closing=closing)

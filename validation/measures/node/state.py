@@ -48,7 +48,8 @@ def judge_state(case: Case, criterion: Criterion) -> list[Judgement]:
     zones = Counter(s.utc_offset_s for s in known.values() if s.utc_offset_s is not None)
     usual = zones.most_common(1)[0][0] if zones else 0
     times = clocks(case, {name: s.utc_s for name, s in known.items()})
-    served = any(one.answers for s in known.values() for one in s.name_servers or ())
+    asked = Counter(one.address for s in known.values() for one in s.name_servers or ())
+    answered = Counter(one.address for s in known.values() for one in s.name_servers or () if one.answers)
     bound = Bound(
         metric="node_state",
         unit="",
@@ -65,7 +66,7 @@ def judge_state(case: Case, criterion: Criterion) -> list[Judgement]:
         state = facts.state
         if state is None:
             return Said("not-measured", "missing-metric", "the facts say nothing of the node's state")
-        wrong = [*filter(None, [times.wrong(node.name)]), *_zone(state, usual, zones), *_names(state, served)]
+        wrong = [*filter(None, [times.wrong(node.name)]), *_zone(state, usual, zones), *_names(state, asked, answered)]
         wrong += [*_room(state), *_busy(case, node, facts, state)]
         text = "; ".join(filter(None, [_text(state), times.told(node.name)]))
         if wrong:
@@ -94,9 +95,11 @@ def _zone(state: NodeState, usual: int, zones: Counter[int]) -> Iterator[str]:
         )
 
 
-def _names(state: NodeState, served: bool) -> Iterator[str]:
+def _names(state: NodeState, asked: Counter[str], answered: Counter[str]) -> Iterator[str]:
+    """A server that answers some who ask it, and not most of them, is slow: of these nodes nobody is the odd one."""
     mute = [one.address for one in state.name_servers or () if not one.answers]
-    if served and mute and len(mute) == len(state.name_servers or ()):
+    slow = any(0 < 2 * answered[address] <= asked[address] for address in mute)
+    if answered.total() and mute and not slow and len(mute) == len(state.name_servers or ()):
         yield f"none of its name servers answers ({', '.join(mute)}), and those of other nodes do"
 
 

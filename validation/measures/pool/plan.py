@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from validation.model import Measurement
-from validation.plan.request import Part, Request, Suite
+from validation.plan.request import Part, Request, Suite, on_one_node
 
 LOOKS = {"utilisation": (7.0, 60.0), "pool-use": (30.0, 240.0)}
 """Kind -> how many days are looked back, and the time limit in seconds."""
@@ -21,15 +20,14 @@ def plan(request: Request) -> Part:
             continue
         part.rounds.append(
             [
-                Measurement(
-                    id=f"{kind}.{head.name}",
-                    suite="operations",
-                    kind=kind,
-                    nodes=(head.name,),
-                    params={"days": days},
-                    criteria=request.serving(kind),
+                on_one_node(
+                    head,
+                    "operations",
+                    kind,
+                    request.serving(kind),
                     estimated_s=1.0,
                     timeout_s=timeout_s,
+                    params={"days": days},
                 )
             ]
         )

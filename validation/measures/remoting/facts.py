@@ -10,8 +10,9 @@ from pydantic import field_validator, model_validator
 from validation.base.counting import number_of
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name, Positive, once
+from validation.probes.remoting_program import FRAMEWORKS
 
-#: What reports call the networks that torch_load.py trains.
+#: What reports call the networks that torch_load.py and tf_load.py train.
 TITLES = {
     "alexnet": "AlexNet",
     "googlenet": "GoogLeNet",
@@ -22,8 +23,8 @@ TITLES = {
     "vgg16": "VGG-16",
     "vgg19": "VGG-19",
 }
-#: Of these the engine's results on a real GPU have the native bits: nothing normalises by batch, for which a leased GPU
-#: has other kernels.
+#: Of these the engine torch's results on a real GPU have the native bits: nothing normalises by batch, for which a
+#: leased GPU has other kernels. TensorFlow's kernels on a GPU may add in another order each time.
 SAME_BITS = ("", "alexnet", "vgg16", "vgg19")
 
 
@@ -36,13 +37,18 @@ class Remoting(Facts):
 
 
 class Trained(Remoting):
-    """What was trained: a network of the documents by PyTorch, the side of its images in pixels and by how much all
-    channels were divided; "" the small network of elastic-ai-train.
+    """What was trained: a network of the documents by the engine's framework, the side of its images in pixels and by
+    how much all channels were divided; "" the small network of elastic-ai-train.
     """
 
     network: str = ""
     side: Count = 0
     thin: Count = 1
+
+    @property
+    def framework(self) -> str:
+        """`PyTorch`; "" of elastic-ai-train."""
+        return FRAMEWORKS[self.engine].title if self.network and self.engine in FRAMEWORKS else ""
 
     @property
     def title(self) -> str:

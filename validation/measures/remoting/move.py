@@ -8,16 +8,15 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from validation.analysis.stats import Summary
 from validation.base.counting import number_of
-from validation.judging.case import Case, judgement, unusable
+from validation.judging.case import Case
 from validation.judging.methods import method
-from validation.judging.values import bound_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, real, short
 from validation.measures.remoting.facts import Trained
 from validation.measures.remoting.remoting_move_probe import HEADING
 from validation.measures.remoting.train import load_of, loaded, of_load, same_keys
-from validation.model import Judgement, Measurement, Sample, Scalar, Subject
+from validation.measures.remoting.wrong import Happened, judge_wrong
+from validation.model import Judgement, Measurement, Result, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name
 from validation.probes import ProbeDoc
@@ -260,26 +259,12 @@ def judge_remote_move(case: Case, criterion: Criterion) -> list[Judgement]:
 
 def _move(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
     subject = Subject.node(str(job.params.get("server") or job.nodes[-1]), loaded(job))
-    bound = bound_of(case, criterion)
-    gone = unusable(case, criterion, subject, (job.id,), bound)
-    if gone is not None:
-        return gone
-    result = case.latest[job.id]
+    return judge_wrong(case, criterion, job, subject, _happened)
+
+
+def _happened(result: Result) -> Happened:
     facts = result.facts_of(MoveFacts)
-    if facts is not None and facts.unmade:
-        why = f"not measured: {facts.unmade}"
-        return judgement(criterion, subject, "not-applicable", "not-applicable", why, [job.id], bound=bound)
-    values = [s.value for s in result.samples if (s.metric, s.unit) == (criterion.metric, criterion.unit)]
-    if facts is None or facts.moved is None or values != [len(facts.wrong())]:
-        why = f"{job.id} has a result, but nothing in it that bears out its count of what is wrong"
-        return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id], bound=bound)
-    text, wrong = said(facts.moved), facts.wrong()
+    if facts is None or facts.unmade or facts.moved is None:
+        return Happened(facts.unmade if facts is not None else "", None)
     emulated = " (GPUs are emulated: the times are those of the pool, not of a GPU)" if facts.emulated else ""
-    count = float(len(wrong))
-    summary = Summary(median=count, mad=0.0, low=count, high=count, count=1)
-    if wrong:
-        why = f"{'; '.join(wrong)}; {text}{emulated}"
-        return judgement(criterion, subject, "fail", "above-maximum", why, [job.id], summary=summary, bound=bound)
-    return judgement(
-        criterion, subject, "pass", "within-bounds", f"{text}{emulated}", [job.id], summary=summary, bound=bound
-    )
+    return Happened("", facts.wrong(), f"{said(facts.moved)}{emulated}")

@@ -5,8 +5,11 @@ the users' own commands.
 
 from __future__ import annotations
 
-from validation.measures.remoting import plan_here, plan_pooled, plan_torch
+from collections.abc import Sequence
+
+from validation.measures.remoting import plan_here, plan_pooled, plan_tensorflow, plan_torch
 from validation.measures.remoting.remoting_scale_probe import prefixes
+from validation.measures.remoting.remoting_train_probe import VERBS
 from validation.model import Measurement, Node, Param
 from validation.plan.request import Part, Request, Suite
 
@@ -39,6 +42,10 @@ MOVE_VIRTUAL = (32, 64, 32, 50, 40)
 #: The longest time after its start in which a lease cannot be taken that is waited for: half an hour of a policy's
 #: would be half an hour of the whole pool's.
 SAFE_S = 300.0
+#: What is measured between emulated machines: that data and a training go by verbs and arrive as they were sent. What
+#: else leases must do is shown by labs of containers within minutes.
+TRAIN = "remoting-train"
+EMULATED_KINDS = ("remoting-copy", TRAIN)
 MOVE_S = 240.0  # a grace, the servers' next look, and three leases
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
@@ -56,6 +63,31 @@ def plan(request: Request) -> Part:
     if not clients or not servers:
         part.leave_out(f"remoting: no node in group {'clients' if not clients else 'gpu_servers'}")
         return part
+    if servers[0].remoting_transport == VERBS:
+        return _by_verbs(request, part, clients, servers)
+    return _from(request, part, clients, servers)
+
+
+def _by_verbs(request: Request, part: Part, clients: list[Node], servers: list[Node]) -> Part:
+    """From the clients with an RDMA port; where none has one, from the last GPU server, whose own GPUs are left out."""
+    able = [n for n in clients if any(port.rdma for port in n.ports)]
+    unable = ", ".join(n.name for n in clients if n not in able)
+    why = f"remoting from {unable}: the pool's leases go by verbs, and it has no fabric port with RDMA"
+    if able or len(servers) < 2:
+        if unable:
+            part.leave_out(why)
+        return _from(request, part, able, servers) if able else part
+    part.leave_out(f"{why}; {servers[-1].name} is the client instead")
+    _from(request, part, servers[-1:], servers[:-1])
+    if slow := [n.name for n in servers if n.emulated]:
+        part.rounds = [r for r in part.rounds if r[0].kind in EMULATED_KINDS]
+        left = tuple(c.id for c in request.criteria if c.suite == "remoting" and c.kind not in EMULATED_KINDS)
+        part.leave_out(f"the processors of {', '.join(slow)} are emulated: each lease takes them many seconds", *left)
+    return part
+
+
+def _from(request: Request, part: Part, clients: list[Node], servers: list[Node]) -> Part:
+    """All measurements from these clients."""
     for client in clients:
         part.rounds.append([_copies(request, client, servers)])
     part.rounds.append([_scale(request, clients[0], servers)])
@@ -78,14 +110,15 @@ def plan(request: Request) -> Part:
             part.rounds.append([_one(request, "remoting-fraction", label, (client.name, server.name), cut, estimated)])
             part.rounds.append([_shares(request, client, server, whole)])
         for kind, sizes in (
-            ("remoting-train", (TRAIN_REAL, TRAIN_VIRTUAL)),
+            (TRAIN, (TRAIN_REAL, TRAIN_VIRTUAL)),
             ("remoting-infer", (INFER_REAL, INFER_VIRTUAL)),
         ):
             part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
         elsewhere = others[0] if others else ""
-        part.rounds += [[m] for m in plan_torch.attempts(request, client, server, elsewhere, number == 0)]
+        part.rounds += [[m] for m in plan_torch.attempts(request, client, server, elsewhere)]
         part.rounds += [[m] for m in plan_torch.both_ways(request, client, server, number == 0)]
-        part.rounds += [[m] for m in plan_torch.shares(request, client, server, number == 0)]
+        part.rounds += [[m] for m in plan_tensorflow.trainings(request, client, server, number == 0)]
+        part.rounds += [[m] for m in plan_torch.shares(request, client, server)]
         part.rounds.append([_neighbours(request, client, server)])
         part.rounds += [[m] for m in plan_torch.neighbours(request, client, server)]
         cuts: dict[str, Param] = {"server": server.name, "wholes": tuple("+".join(whole) for whole in WHOLES)}
@@ -97,7 +130,20 @@ def plan(request: Request) -> Part:
     part.rounds += [[m] for m in plan_torch.move(request, clients[0], servers, SAFE_S)]
     plan_pooled.add(request, part, clients[0], servers)
     part.rounds = [r for r in part.rounds if r[0].criteria]
+    _say_frameworks(part, (*clients, *servers))
     return part
+
+
+def _say_frameworks(part: Part, nodes: Sequence[Node]) -> None:
+    """Which of the frameworks' programs nothing is measured by, or not everywhere. Their criteria have others."""
+    for title, engine, there in (
+        ("PyTorch", "torch", [node.torch_engine for node in nodes]),
+        ("TensorFlow", "tensorflow", [node.tensorflow_engine for node in nodes]),
+    ):
+        without = [node.name for node, has in zip(nodes, there, strict=True) if not has]
+        if without:
+            where = ", ".join(without)
+            part.leave_out(f"remoting by {title}: remoting_engine_{engine}_artifact is not set for {where}")
 
 
 def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
@@ -128,6 +174,8 @@ def _both_ways(request: Request, kind: str, client: Node, server: Node, real: Si
         "hidden": hidden,
     }
     estimated = START_S + 2 * turns * len(batches) * TRAIN_S
+    if kind == TRAIN:
+        params |= plan_torch.carried_by(server)
     label = f"{client.name}.{server.name}"
     return _one(request, kind, label, (client.name, server.name), params, estimated)
 
@@ -202,16 +250,7 @@ def _unchanged(request: Request, client: Node, server: Node) -> Measurement:
 def _one(
     request: Request, kind: str, label: str, nodes: tuple[str, ...], params: dict[str, Param], estimated: float
 ) -> Measurement:
-    return Measurement(
-        id=f"{kind}.{label}",
-        suite="remoting",
-        kind=kind,
-        nodes=nodes,
-        params=params,
-        criteria=request.serving(kind),
-        estimated_s=round(estimated, 1),
-        timeout_s=round(5 * estimated + 240, 1),
-    )
+    return plan_torch.one(request, kind, label, nodes, params, estimated, without=())
 
 
 SUITE = Suite("remoting", 70, plan)

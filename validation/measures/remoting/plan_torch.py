@@ -1,19 +1,23 @@
 """What PyTorch trains where remoting is measured by the engine torch: networks, sizes and batches of the documents on
-GPUs; on processors the same layers with few channels and small images, whose rates judge nothing.
+GPUs; on processors the same layers with few channels and small images, whose rates judge nothing. TensorFlow's are in
+plan_tensorflow.
 
-On a rehearsal's further servers one network is enough: what it proves there is that they compute the same.
+On a rehearsal's further servers one network is enough: what it proves there is that they compute the same. Parts are
+held by each server, so that each is cut in every way.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from validation.measures.remoting.remoting_train_probe import VERBS
 from validation.model import Measurement, Node, Param
 from validation.plan.request import Request
 
 MAIN = "resnet50"
 #: Seconds that a process takes before its first step: PyTorch, a session, the network's weights.
 PROCESS_S = 5.0
+EMULATED_S = 40.0  # the same on an emulated machine, where importing PyTorch takes 20 s
 START_S = 10.0
 ATTEMPTS_S = 90.0
 #: Not of these programs: a model of counted calls, of which PyTorch's are the engine's own.
@@ -47,7 +51,7 @@ TRAIN_REAL, TRAIN_VIRTUAL = (41, 10, 2), (13, 4, 2)
 INFER_REAL, INFER_VIRTUAL = (201, 1, 2), (31, 1, 2)
 ANSWERS_REAL, ANSWERS_VIRTUAL = ("1", "8", "64"), ("1", "8")
 
-#: Parts of one GPU, in words of `toolkit run -p`. On a rehearsal's further servers the first ones are enough.
+#: Parts of one GPU, in words of `toolkit run -p`.
 WHOLES = (3 * ("1/3",), 2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "1/4"))
 #: Tenants: the network's size, images of a step, steps, turns. A seventh of an emulated GPU has 36 MiB.
 SHARES_REAL, SHARES_VIRTUAL = (16, 201, 10, 3), (4, 61, 4, 1)
@@ -68,29 +72,60 @@ def load_of(network: str, size: Size, every: int) -> tuple[str, ...]:
     return ("--network", network, "--side", str(size.side), "--thin", str(size.thin), "--every", str(every))
 
 
-def sized(network: str, size: Size, every: int) -> dict[str, Param]:
-    """Parameters that say what is trained."""
+def sized(network: str, size: Size, every: int, of: tuple[str, ...] = ()) -> dict[str, Param]:
+    """Parameters that say what is trained; of: the options that name the framework, none of PyTorch."""
     return {
-        "load": load_of(network, size, every),
+        "load": (*of, *load_of(network, size, every)),
         "inputs": 3 * size.side**2,
         "hidden": max(1, 64 // size.thin),
     }
 
 
+def carried_by(server: Node) -> dict[str, Param]:
+    """The parameter of a training that says what its bytes go by, where that is no TCP."""
+    return {"transport": server.remoting_transport} if server.remoting_transport == VERBS else {}
+
+
 def one(
-    request: Request, kind: str, label: str, nodes: tuple[str, ...], params: dict[str, Param], estimated: float
+    request: Request,
+    kind: str,
+    label: str,
+    nodes: tuple[str, ...],
+    params: dict[str, Param],
+    estimated: float,
+    without: tuple[str, ...] = NOT_BY_TORCH,
 ) -> Measurement:
-    """A measurement by PyTorch."""
+    """A measurement. without: criteria that it does not serve; as given those that are not for PyTorch."""
     return Measurement(
         id=f"{kind}.{label}",
         suite="remoting",
         kind=kind,
         nodes=nodes,
         params=params,
-        criteria=tuple(c for c in request.serving(kind) if c not in NOT_BY_TORCH),
+        criteria=tuple(c for c in request.serving(kind) if c not in without),
         estimated_s=round(estimated, 1),
         timeout_s=round(5 * estimated + 240, 1),
     )
+
+
+def training(
+    request: Request,
+    client: Node,
+    server: Node,
+    load: dict[str, Param],
+    batches: tuple[str, ...],
+    name: str,
+    begins_s: float = 1.0,
+) -> Measurement:
+    """A training natively and through the engine. begins_s: of each batch size, beside its steps."""
+    virtual = client.virtual or server.virtual
+    steps, _, turns = TRAIN_VIRTUAL if virtual else TRAIN_REAL
+    params: dict[str, Param] = {"server": server.name, "batches": batches, "turns": turns, "steps": steps, **load}
+    each_s = begins_s if virtual else begins_s + steps * 0.4
+    process_s = EMULATED_S if client.emulated or server.emulated else PROCESS_S
+    estimated = START_S + 2 * turns * (process_s + len(batches) * (each_s + (process_s - PROCESS_S) / 4))
+    label = f"{client.name}.{server.name}.{name}"
+    return one(request, "remoting-train", label, (client.name, server.name), params, estimated)
 
 
 def both_ways(request: Request, client: Node, server: Node, first: bool) -> list[Measurement]:
@@ -99,19 +134,18 @@ def both_ways(request: Request, client: Node, server: Node, first: bool) -> list
         return []
     virtual = client.virtual or server.virtual
     sizes = VIRTUAL if virtual else REAL
-    steps, every, turns = TRAIN_VIRTUAL if virtual else TRAIN_REAL
-    networks = [name for name in sizes if first or not virtual or name == MAIN]
-    made = []
-    for name in networks:
-        size = sizes[name]
-        params: dict[str, Param] = {"server": server.name, "batches": size.batches, "turns": turns, "steps": steps}
-        params |= sized(name, size, every)
-        estimated = START_S + 2 * turns * (PROCESS_S + len(size.batches) * (1.0 if virtual else steps * 0.4))
-        label = f"{client.name}.{server.name}.{name}"
-        made.append(one(request, "remoting-train", label, (client.name, server.name), params, estimated))
+    _, every, _ = TRAIN_VIRTUAL if virtual else TRAIN_REAL
+    slow = client.emulated or server.emulated
+    networks = [name for name in sizes if (first and not slow) or not virtual or name == MAIN]
+    made = [
+        training(
+            request, client, server, sized(name, sizes[name], every) | carried_by(server), sizes[name].batches, name
+        )
+        for name in networks
+    ]
     steps, every, turns = INFER_VIRTUAL if virtual else INFER_REAL
     batches = ANSWERS_VIRTUAL if virtual else ANSWERS_REAL
-    params = {"server": server.name, "batches": batches, "turns": turns, "steps": steps}
+    params: dict[str, Param] = {"server": server.name, "batches": batches, "turns": turns, "steps": steps}
     params |= sized(MAIN, sizes[MAIN], every)
     estimated = START_S + 2 * turns * (PROCESS_S + len(batches) * 2.0)
     label = f"{client.name}.{server.name}.{MAIN}"
@@ -119,7 +153,7 @@ def both_ways(request: Request, client: Node, server: Node, first: bool) -> list
     return [m for m in made if m.criteria]
 
 
-def shares(request: Request, client: Node, server: Node, first: bool) -> list[Measurement]:
+def shares(request: Request, client: Node, server: Node) -> list[Measurement]:
     """Tenants on parts of a GPU, together beside the whole."""
     if not (client.torch_engine and server.torch_engine):
         return []
@@ -127,7 +161,7 @@ def shares(request: Request, client: Node, server: Node, first: bool) -> list[Me
     batch, steps, every, turns = SHARES_VIRTUAL if virtual else SHARES_REAL
     size = (VIRTUAL if virtual else REAL)[MAIN]
     made = []
-    for whole in WHOLES if first or not virtual else WHOLES[:1]:
+    for whole in WHOLES:
         params: dict[str, Param] = {"server": server.name, "parts": whole, "turns": turns, "steps": steps}
         params |= {"batch": batch, **sized(MAIN, size, every)}
         label = f"{client.name}.{server.name}.{MAIN}.{'_'.join(whole).replace('/', '-')}"
@@ -136,14 +170,13 @@ def shares(request: Request, client: Node, server: Node, first: bool) -> list[Me
     return [m for m in made if m.criteria]
 
 
-def attempts(request: Request, client: Node, server: Node, elsewhere: str, first: bool) -> list[Measurement]:
+def attempts(request: Request, client: Node, server: Node, elsewhere: str) -> list[Measurement]:
     """Memory of parts, and attempts on their isolation, by PyTorch programs."""
     if not (client.torch_engine and server.torch_engine):
         return []
-    virtual = client.virtual or server.virtual
     label = f"{client.name}.{server.name}.torch"
     made = []
-    for whole in WHOLES if first or not virtual else WHOLES[:1]:
+    for whole in WHOLES:
         params: dict[str, Param] = {"server": server.name, "parts": whole, "engine": "torch"}
         name, nodes = f"{label}.{'_'.join(whole).replace('/', '-')}", (client.name, server.name)
         made.append(one(request, "remoting-fraction", name, nodes, params, START_S + PROCESS_S * len(whole)))

@@ -12,15 +12,14 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
-from validation.analysis.stats import Summary
 from validation.base.counting import number_of
-from validation.judging.case import Case, judgement, unusable
+from validation.judging.case import Case
 from validation.judging.methods import method
-from validation.judging.values import bound_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
 from validation.measures.remoting.facts import Remoting
 from validation.measures.remoting.remoting_pooled_probe import ARRANGEMENTS, HEADING, INFER, Job
-from validation.model import Judgement, Measurement, Sample, Scalar, Subject
+from validation.measures.remoting.wrong import Happened, judge_wrong
+from validation.model import Judgement, Measurement, Result, Sample, Scalar, Subject
 from validation.model.base import Model
 from validation.model.facts import Count, Name, once
 from validation.probes import ProbeDoc
@@ -353,26 +352,12 @@ def judge_remote_pooled(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def _pooled(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
-    subject, bound = Subject(kind="cluster", op=f"from {job.nodes[0]}"), bound_of(case, criterion)
-    gone = unusable(case, criterion, subject, (job.id,), bound)
-    if gone is not None:
-        return gone
-    result = case.latest[job.id]
+    return judge_wrong(case, criterion, job, Subject(kind="cluster", op=f"from {job.nodes[0]}"), _happened)
+
+
+def _happened(result: Result) -> Happened:
     facts = result.facts_of(PooledFacts)
-    if facts is not None and facts.unmade:
-        why = f"not measured: {facts.unmade}"
-        return judgement(criterion, subject, "not-applicable", "not-applicable", why, [job.id], bound=bound)
-    values = [s.value for s in result.samples if (s.metric, s.unit) == (criterion.metric, criterion.unit)]
-    if facts is None or not facts.runs or values != [len(facts.wrong())]:
-        why = f"{job.id} has a result, but nothing in it that bears out its count of what is wrong"
-        return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id], bound=bound)
-    text, wrong = said(facts), facts.wrong()
+    if facts is None or facts.unmade or not facts.runs:
+        return Happened(facts.unmade if facts is not None else "", None)
     emulated = " (GPUs are emulated: the hours are of processors that all of them share)" if facts.emulated else ""
-    amount = float(len(wrong))
-    summary = Summary(median=amount, mad=0.0, low=amount, high=amount, count=1)
-    if wrong:
-        why = f"{'; '.join(wrong)}; {text}{emulated}"
-        return judgement(criterion, subject, "fail", "above-maximum", why, [job.id], summary=summary, bound=bound)
-    return judgement(
-        criterion, subject, "pass", "within-bounds", f"{text}{emulated}", [job.id], summary=summary, bound=bound
-    )
+    return Happened("", facts.wrong(), f"{said(facts)}{emulated}")

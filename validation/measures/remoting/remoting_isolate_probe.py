@@ -95,8 +95,8 @@ class Tenant:
         self.facts: dict[str, Any] = {}
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> Ran:
-        """A program in the lease."""
-        command = [remoting.COMMAND, "run"] if self.args.engine else list(remoting.RUN)
+        """A program in the lease, started also where it would see no GPU: whether it does is what is asked."""
+        command = [remoting.COMMAND, "run", "--cpu-ok"] if self.args.engine else list(remoting.RUN)
         command += ["--lease", str(self.lease), "--", *remoting_program.attempt(self.args.engine, *words)]
         return run_tool(command, TRY_S, {**os.environ, **(env or {})})
 

@@ -34,7 +34,7 @@ START_S = 90.0  # a driver that is not kept loaded starts all GPUs of a node for
 TRAIN = (
     sys.executable, "-I", "-c",
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
-    "runpy.run_module('toolkit.lease.train', run_name='__main__', alter_sys=True)",
+    "runpy.run_module('toolkit.lease.programs.train', run_name='__main__', alter_sys=True)",
     str(ROOT),
 )  # fmt: skip
 
@@ -71,7 +71,13 @@ def server_words(args: Asked, emulated: bool) -> list[str]:
 
 def commands(args: Asked, uuid: str, emulated: bool, reached: str, secret: str) -> dict[str, list[str]]:
     """How the PyTorch program is started each way, without its steps and batches."""
-    program = [args.python, str(PROGRAM_FOLDER / f"{remoting_program.TORCH_PROGRAM}.py"), *args.load, "--gpus", "1"]
+    program = [
+        args.python,
+        str(PROGRAM_FOLDER / f"{remoting_program.tool_of(args.load)}.py"),
+        *args.load,
+        "--gpus",
+        "1",
+    ]
     bare = ["env", "-u", "PYTHONPATH", *(["OMP_NUM_THREADS=1", "MKL_NUM_THREADS=1"] if emulated else [])]
     leased = [
         f"ELASTIC_AI_TORCH_SERVERS={reached}",

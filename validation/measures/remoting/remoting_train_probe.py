@@ -4,11 +4,12 @@ All of it in one lease, so that both are of the same GPU. Natively is a step in 
 the pool's policy lets users do; the program is the same release's on both sides. The second turn begins with the way
 that was last in the first, so that what drifts with time is in both.
 
-With a load (remoting_program) it is a PyTorch program by the engine torch, whose one process does all batch sizes of a
-turn, because PyTorch takes seconds to start.
+With a load (remoting_program) it is a framework's program by the engine of that, whose one process does all batch sizes
+of a turn, because a framework takes seconds to start.
 
 `stdout`: of each job, under a line `== turn 1 of 2: native 64`, the document of elastic-ai-train, with what its calls
-cost (--costs) where the release on that machine can tell. `facts`: server, emulated, engine, engine_release.
+cost (--costs) where the release on that machine can tell. `facts`: server, emulated, engine, engine_release; where
+the pool's leases go by verbs also packets, sent and received meanwhile by the RDMA ports of the client.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ WAYS: tuple[Literal["native"], Literal["remote"]] = ("native", "remote")
 HEADING = re.compile(r"^== turn (\d+) of (\d+): (native|remote) (\d+)$", re.MULTILINE)
 LEAST_S = 30.0  # of a job
 COSTS = "--costs"
+VERBS = "verbs"  # as remoting_server_transport says it
 STEP = ("srun", "--quiet", "-n1", "--chdir=/", "--mpi=none")
 
 
@@ -48,7 +50,8 @@ class Jobs:
 class Asked(Jobs):
     """What is asked of this probe."""
 
-    load: list[str] = field(default_factory=list)  # what PyTorch trains; empty: elastic-ai-train
+    load: list[str] = field(default_factory=list)  # what a framework trains; empty: elastic-ai-train
+    transport: str = "tcp"  # what the pool's leases go by
 
 
 def order(turn: int) -> tuple[str, str]:
@@ -71,8 +74,10 @@ def commands(
 
 def devices(lease: int, load: Sequence[str] = ()) -> list[str]:
     """The UUIDs of a lease's GPUs, as its programs see them; with a load, as the lease tells its programs."""
-    if load:
-        shows = [remoting_program.python(), "-c", "import os, torch; print(os.environ['ELASTIC_AI_GPUS'])"]
+    framework = remoting_program.framework_of(load)
+    if framework:
+        words = f"import os, {framework.name}; print(os.environ['ELASTIC_AI_GPUS'])"
+        shows = [remoting_program.python(framework), "-c", words]
         told = run_tool([remoting.COMMAND, "run", "--lease", str(lease), "--", *shows], remoting.WAIT_S)
         try:
             return [str(gpu["uuid"]) for gpu in json.loads(told.stdout)]
@@ -157,7 +162,12 @@ def both_ways(kind: str, args: Asked, *more: str) -> ProbeDoc:
         facts: dict[str, Any] = {"server": args.server, **remoting_program.facts(args.load)}
         try:
             facts["emulated"] = any(gpu["emulated"] for gpu in remoting.pool_of([args.server]))
-            return train(args, *more), facts, None
+            if args.transport != VERBS:
+                return train(args, *more), facts, None
+            before = remoting.port_packets()
+            ran = train(args, *more)
+            facts["packets"] = {what: count - before[what] for what, count in remoting.port_packets().items()}
+            return ran, facts, None
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND], 0, "", ""), facts, str(fault)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from statistics import median
 from typing import Any, Literal, NamedTuple
@@ -12,16 +12,17 @@ from pydantic import Field, field_validator
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
 from validation.measures.remoting.facts import SAME_BITS, TITLES, Trained
-from validation.measures.remoting.remoting_train_probe import HEADING, WAYS
+from validation.measures.remoting.remoting_train_probe import HEADING, VERBS, WAYS
 from validation.model import Measurement, Sample, Scalar
 from validation.model.base import Model, Param
 from validation.model.facts import Count, Name, Positive, once
 from validation.probes import ProbeDoc
-from validation.probes.remoting_program import network_of, tool_of
+from validation.probes.remoting_program import framework_of, network_of, tool_of
 
 Way = Literal["native", "remote"]
 #: By how much a loss may differ where other kernels than the native ones normalise by batch. Ours.
 LOSS_WITHIN = 0.01
+TENSORFLOW = "tensorflow"  # its engine
 
 
 class CallCosts(Model):
@@ -105,9 +106,17 @@ class MadeLink(Model):
         return "loopback" if self.bare else f"{self.gbps:g}gbps-{self.delay_us:g}us".replace(".", "_")
 
 
+class Packets(Model):
+    """What the RDMA ports of the client sent and received while it trained."""
+
+    sent: Count
+    received: Count
+
+
 class RemoteTrainFacts(Trained):
     """The same training on the same GPU in both ways, with several batch sizes, in the order in which it ran. link:
-    what stood between program and GPU where it was made for it; None: the fabric.
+    what stood between program and GPU where it was made for it; None: the fabric. packets: of RDMA, where the pool's
+    leases go by verbs; None where they go by TCP.
     """
 
     type: Literal["remote-train"] = "remote-train"
@@ -120,6 +129,7 @@ class RemoteTrainFacts(Trained):
     steps: Count = Field(ge=2)
     runs: tuple[TrainRun, ...] = Field(min_length=1)
     link: MadeLink | None = None
+    packets: Packets | None = None
 
     @field_validator("runs")
     @classmethod
@@ -144,7 +154,7 @@ class RemoteTrainFacts(Trained):
     @property
     def same_bits(self) -> bool:
         """Whether both ways must have the same bits, and not just losses within `LOSS_WITHIN`."""
-        return self.emulated or self.network in SAME_BITS
+        return self.emulated or (self.network in SAME_BITS and self.engine != TENSORFLOW)
 
     def _alike(self, here: float | None, there: float | None) -> bool:
         if here is None or there is None or self.same_bits:
@@ -176,18 +186,26 @@ RATE_WITHIN = 1e-6
 COUNTS = ("launches", "bytes_to_devices", "bytes_from_devices", "synchronisations")
 #: What every job of the measurement must have in common.
 ALIKE = ("code_sha256", "inputs", "hidden", "classes", "seed", "steps", "weights", "emulated")
+LARGEST_PACKET = 4096  # bytes of payload, RoCE
 LOADED = ("network", "side", "thin")
 
 
 def load_of(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """What PyTorch trained by the plan; nothing where elastic-ai-train did."""
+    """What a framework trained by the plan; nothing where elastic-ai-train did."""
     return tuple(map(str, params.get("load", ())))
+
+
+def planned_load(job: Measurement) -> tuple[str, str]:
+    """`ResNet-50`, `PyTorch`; "" twice where elastic-ai-train was trained."""
+    load = load_of(job.params)
+    network, framework = network_of(load), framework_of(load)
+    return TITLES.get(network, network), framework.title if framework else ""
 
 
 def loaded(job: Measurement) -> str:
     """`ResNet-50 by PyTorch`; "" where elastic-ai-train was trained."""
-    network = network_of(load_of(job.params))
-    return f"{TITLES.get(network, network)} by PyTorch" if network else ""
+    network, framework = planned_load(job)
+    return f"{network} by {framework}" if framework else ""
 
 
 def same_keys(params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -231,6 +249,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             **of_load(first, params),
             "runs": runs,
             **({"link": _link(raw["link"], params)} if "rate_by" in params else {}),
+            **({"packets": _packets(raw, runs)} if params.get("transport") == VERBS else {}),
         },
         "training",
     )
@@ -241,6 +260,21 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         for rate in run.images_per_s
     ]
     return samples, facts
+
+
+def _packets(raw: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What the client's RDMA ports carried; ParseError where it is less than the remote programs asked for: their bytes
+    took another way."""
+    found = {what: int(count(raw["packets"][what], f"training: packets {what}")) for what in ("sent", "received")}
+    remote = [run for run in runs if run["way"] == "remote"]
+    for what, key in (("sent", COUNTS[1]), ("received", COUNTS[2])):
+        carried = sum(run[key] for run in remote)
+        if found[what] * LARGEST_PACKET < carried or not found[what]:
+            raise ParseError(
+                f"training: the client's RDMA ports {what} {number_of(found[what], 'packet')} for "
+                f"{number_of(carried, 'byte')}: the pool's leases are to go by verbs, and these went another way"
+            )
+    return found
 
 
 def _link(raw: Mapping[str, Any], params: Mapping[str, Scalar]) -> dict[str, Any]:

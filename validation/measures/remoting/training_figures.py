@@ -8,10 +8,11 @@ from statistics import median
 from markupsafe import Markup
 
 from validation.analysis.scaling import efficiency
+from validation.base.counting import number_of
 from validation.measures.remoting.facts import TITLES, Remoting, Trained
 from validation.measures.remoting.infer import InferFacts
 from validation.measures.remoting.move import MoveFacts
-from validation.measures.remoting.train import RemoteTrainFacts, loaded
+from validation.measures.remoting.train import RemoteTrainFacts, loaded, planned_load
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -24,6 +25,7 @@ CRITERIA = ("rm.ratio", "rm.batch", "rm.same")
 HEAD = (
     "Server",
     "Network",
+    "Framework",
     "Engine",
     "Batch",
     "Native, images/s",
@@ -60,6 +62,7 @@ def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], 
             (
                 server,
                 network_words(facts),
+                facts.framework or NONE,
                 engine_words(facts),
                 str(batch),
                 number(found.single),
@@ -75,6 +78,14 @@ def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], 
     return rows, points
 
 
+def _by_verbs(job: Measurement, facts: RemoteTrainFacts) -> str:
+    """What proves that the bytes went by RDMA; "" where leases go by TCP."""
+    if facts.packets is None:
+        return ""
+    sent, received = facts.packets.sent, facts.packets.received
+    return f" by verbs (RDMA ports of {job.nodes[0]}: {number_of(sent, 'packet')} sent, {received} received)"
+
+
 def training_figure(documents: RunDocuments) -> Figure:
     """The ratio over batch sizes for each server; an empty frame with the reason where none was measured."""
     caption = "The same training on the same GPU, natively and through the engine, in turns."
@@ -88,21 +99,21 @@ def training_figure(documents: RunDocuments) -> Figure:
     emulated = False
     for m in planned:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
-        planned_words = loaded(m)
+        planned_words, (network, framework) = loaded(m), planned_load(m)
         facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
         if facts is None:
-            lost = (server, planned_words or NONE, NONE, NONE, "not measured", documents.lost(m.id))
+            lost = (server, network or "small", framework or NONE, NONE, NONE, "not measured", documents.lost(m.id))
             rows.append((*lost, *[NONE] * (len(HEAD) - len(lost))))
             continue
         mine, points = _rows(server, facts)
         rows += mine
-        label = f"{network_words(facts)} ({server})" if facts.network else f"{server}, from {m.nodes[0]}"
+        label = f"{planned_words} ({server})" if facts.network else f"{server}, from {m.nodes[0]}"
         series.append(Series(label, tuple(points), line=len(points) > 1))
         emulated |= facts.emulated
         what = (
             facts.title if facts.network else f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values"
         )
-        about[f"{what}, on {facts.device}, engine {engine_words(facts)}"] = None
+        about[f"{what}, on {facts.device}, engine {engine_words(facts)}{_by_verbs(m, facts)}"] = None
     if not series:
         return Figure("both-ways", caption, empty=f"Not measured: {documents.lost(planned[0].id)}.", criteria=CRITERIA)
     caption += f" {'; '.join(about)}." + (" GPUs are emulated: not a GPU's figures." if emulated else "")

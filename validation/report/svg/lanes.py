@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from validation.report.numbers import number
-from validation.report.svg.colour import BLACK, BLUE, INK, LINE, MUTED, PALE, PAPER
-from validation.report.svg.drawing import CHARACTER, element, frame, path, rect, short, text, titled
-from validation.report.svg.plots import ticks
+from validation.report.svg.colour import BLACK, BLUE, INK, LINE, PAPER
+from validation.report.svg.drawing import CHARACTER, frame, path, rect, short, text, titled
+from validation.report.svg.rows import KEY, WIDTH, axis_below, hatching, key_below
 
-_WIDTH, _LEFT, _RIGHT, _ROW, _HIGH, _HEAD = 640, 92, 20, 30, 24, 24
+_LEFT, _RIGHT, _ROW, _HIGH, _HEAD = 92, 20, 30, 24, 24
 
 
 @dataclass(frozen=True)
@@ -49,39 +49,25 @@ def lane_chart(id_: str, title: str, description: str, groups: Sequence[LaneGrou
     """All groups on one axis from zero, one below the other, and a key."""
     blocks = [block for group in groups for lane in group.lanes for block in lane.blocks]
     top = max([*(block.end for block in blocks), *(g.until for g in groups if g.until)], default=0.0) or 1.0
-    span = (_WIDTH - _LEFT - _RIGHT) / top
+    span = (WIDTH - _LEFT - _RIGHT) / top
     base = sum(_HEAD + _ROW * len(group.lanes) for group in groups) + 4
-    hatch = f"{id_}-hatch"
-    lines = path("M", 0, 0, "V", 6, stroke=BLUE, thick=1.4)
-    ground = element(
-        "pattern", rect(0, 0, 6, 6, fill=PALE), lines, id=hatch, width=6, height=6,
-        patternUnits="userSpaceOnUse", patternTransform="rotate(45)",
-    )  # fmt: skip
-    body = [element("defs", ground)]
-    for value in ticks(0.0, top):
-        x = _LEFT + value * span
-        body.append(path("M", x, 4, "V", base, stroke=LINE, thick=0.7))
-        body.append(text(x, base + 15, number(value), 11, "middle", MUTED))
-    body.append(text((_LEFT + _WIDTH - _RIGHT) / 2, base + 32, axis, 11, "middle", MUTED))
+    defined, hatch = hatching(id_, 1.4)
+    body = [defined, *axis_below(_LEFT, WIDTH - _RIGHT, top, base, axis)]
     names = list(dict.fromkeys(block.group for block in blocks))
-    fills = {name: (BLUE, f"url(#{hatch})")[min(at, 1)] for at, name in enumerate(names)}
+    fills = {name: (BLUE, hatch)[min(at, 1)] for at, name in enumerate(names)}
     y = 0.0
     for group in groups:
-        body.append(text(_LEFT, y + 17, short(group.title, _WIDTH - _LEFT, 12), 12, font_weight="bold"))
+        body.append(text(_LEFT, y + 17, short(group.title, WIDTH - _LEFT, 12), 12, font_weight="bold"))
         first, y = y + _HEAD, y + _HEAD
         for lane in group.lanes:
             body.append(text(_LEFT - 10, y + 16, short(lane.label, _LEFT - 12, 12), 12, "end"))
-            body.append(path("M", _LEFT, y + _HIGH, "H", _WIDTH - _RIGHT, stroke=LINE, thick=0.7))
+            body.append(path("M", _LEFT, y + _HIGH, "H", WIDTH - _RIGHT, stroke=LINE, thick=0.7))
             body += [_drawn(block, y, span, fills[block.group], block.group == names[0]) for block in lane.blocks]
             y += _ROW
         if group.until is not None:
             body.append(path("M", _LEFT + group.until * span, first - 2, "V", y - 2, stroke=INK, thick=1.6, dash="5 3"))
-    across, key = float(_LEFT), base + 46
-    for name in names:
-        body.append(rect(across, key, 18, 11, fill=fills[name], stroke=INK, thick=0.8))
-        body.append(text(across + 25, key + 10, name))
-        across += 44 + len(name) * 11 * CHARACTER
-    return frame(id_, title, description, _WIDTH, key + 18, body)
+    body += key_below(_LEFT, base, fills.items())
+    return frame(id_, title, description, WIDTH, base + KEY + 18, body)
 
 
 def _drawn(block: Block, y: float, span: float, fill: str, dark: bool) -> Markup:

@@ -27,7 +27,7 @@ def _cudnn(client: Client) -> None:
     """torch.backends.cudnn.version() is the server's, or an emulated one's: programs compare it with a number."""
 
     def version() -> int:
-        told = client.properties(0)
+        told = client.first()
         return int(told.get("cudnn") or (_EMULATED_CUDNN if told.get("emulated") else 0))
 
     module = torch.backends.cudnn.m if hasattr(torch.backends.cudnn, "m") else torch.backends.cudnn

@@ -88,7 +88,7 @@ class Client:
                 self._count = len(visible)
                 self.library.connect()
             self._ready = True
-        told = self.properties(0).get("cuda")
+        told = self.first().get("cuda")
         if told:
             torch.version.cuda = str(told)
         torch.cuda.default_generators = tuple(self.generator(i) for i in range(self._count))
@@ -103,7 +103,13 @@ class Client:
 
     def on_processors(self) -> bool:
         """Whether the server that is connected computes on processors, as a lab's does."""
-        return self._ready and bool(self.properties(0).get("processor"))
+        return self._ready and bool(self.first().get("processor"))
+
+    def first(self) -> dict[str, Any]:
+        """What holds for all servers of the lease, as the one that was connected first told it."""
+        if not self._told:
+            self.properties(self.library.device())
+        return next(iter(self._told.values()))
 
     def properties(self, device: int) -> dict[str, Any]:
         """What the server told of the device; connects when needed."""
@@ -114,7 +120,7 @@ class Client:
 
     def cuda_version(self) -> str:
         """The server's CUDA as 13.0; before the connection, or where it has none, that of this release's wheel."""
-        told = self._told.get(0, {}).get("cuda")
+        told = self.first().get("cuda") if self._told else None
         return str(told or _CUDA_OF_RELEASE.get(self._minor, "13.0"))
 
     def check(self, device: int) -> int:

@@ -5,7 +5,11 @@ For leases whose servers do not know each other, and for tensors that are here a
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,6 +21,8 @@ from elastic_ai_torch.collective import Collective
 ENDED = 'process group "nccl": a rank has ended or cannot be reached; all have to start again'
 #: Those that read what they write.
 _IN_PLACE = ("allreduce", "broadcast", "reduce")
+#: What a process that ends waits for its groups at most. One that a rank still keeps waiting ends no sooner.
+END_S = 2.0
 
 
 class CollectivesHere:
@@ -27,6 +33,10 @@ class CollectivesHere:
         import torch.distributed.distributed_c10d as c10d
 
         self._gloo = c10d.ProcessGroupGloo(c10d.PrefixStore("here", store), rank, size, timeout=timeout)
+        if not _open:
+            atexit.unregister(_end_all)
+            atexit.register(_end_all)  # after the client's own, so that it comes before it
+        _open.add(self)
 
     def start(self, one: Collective) -> Any:
         """Begins it: the future of its outputs, which are in their places when it is done."""
@@ -46,8 +56,24 @@ class CollectivesHere:
         return _finished(work, put_back)
 
     def close(self) -> None:
-        """As the ranks' processes end."""
+        """As the ranks' processes end. Waits for what is begun."""
         self._gloo = None
+        _open.discard(self)
+
+
+#: Of this process.
+_open: weakref.WeakSet[CollectivesHere] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_open.clear)  # where their threads are not
+
+
+def _end_all() -> None:
+    """gloo's threads have to be gone before Python ends: one that then lets go of a tensor aborts the program."""
+    until = time.monotonic() + END_S
+    closing = [threading.Thread(target=one.close, daemon=True) for one in list(_open)]
+    for one in closing:
+        one.start()
+    for one in closing:
+        one.join(max(0.0, until - time.monotonic()))
 
 
 def _host(tensor: Any, read: bool) -> Any:

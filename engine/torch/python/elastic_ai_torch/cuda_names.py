@@ -63,21 +63,21 @@ def _device_names(client: Client, devices: Devices) -> dict[str, Callable[..., A
         return exchange(device)
 
     def arch_flags() -> str:
-        return " ".join(client.properties(0).get("arch_list") or [])
+        return " ".join(client.first().get("arch_list") or [])
 
     def compiled_version() -> int:
         major, _, minor = client.cuda_version().partition(".")
         return int(major) * 1000 + int(minor.partition(".")[0] or 0) * 10
 
     def nccl_version() -> int:
-        major, minor, patch = client.properties(0).get("nccl") or (0, 0, 0)
+        major, minor, patch = client.first().get("nccl") or (0, 0, 0)
         return int(major) << 32 | int(minor) << 16 | int(patch)
 
     return {
         "_cuda_init": initialise,
         "_cuda_getDeviceCount": lambda: client.count(),
         "_cuda_isInBadFork": lambda: library.in_bad_fork(),
-        "_cuda_hasPrimaryContext": lambda device: client.initialised(),
+        "_cuda_hasPrimaryContext": lambda device: library.memory(device)[6] > 0,  # of a server that is connected
         "_cuda_getDevice": lambda: library.device(),
         "_cuda_setDevice": lambda device: library.set_device(device),
         "_cuda_exchangeDevice": exchange,

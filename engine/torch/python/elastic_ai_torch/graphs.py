@@ -1,7 +1,7 @@
 """Whole graphs of torch.compile: each is told to the server once, then run by one message.
 
 A graph runs operator by operator the first time, when its operators are learned, and is taken down the second time:
-what the client sends is what the server keeps (client/record.cc). From the third time on it is one message, for the
+what the client sends is what the server keeps (operators/record.cc). From the third time on it is one message, for the
 same shapes. So it computes what eager computes, by the same kernels. What cannot be taken down runs by its operators.
 """
 
@@ -18,7 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-#: What elastic_ai::graph_run gives instead of a variant's number (client/graphs.cc).
+#: What elastic_ai::graph_run gives instead of a variant's number (client/operators/graphs.cc).
 _TAKE_DOWN = -2
 _said = False
 

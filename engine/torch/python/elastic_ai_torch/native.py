@@ -113,7 +113,7 @@ class Native:
         self._check(self._lib.eat_register(devices, where.encode()))
 
     def connect(self) -> None:
-        """Connect all servers; RuntimeError names the server and what next."""
+        """Connect the current device's server; RuntimeError names it and what next."""
         self._check(self._lib.eat_connect())
 
     def connected(self) -> bool:

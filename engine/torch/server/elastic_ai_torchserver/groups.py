@@ -109,6 +109,7 @@ class Groups:
             options = c10d.ProcessGroupNCCL.Options()
             options._timeout = timedelta(seconds=timeout_s)
             backend: Any = c10d.ProcessGroupNCCL(store, rank, size, options)
+            try_out(backend, size, "cuda")
         else:
             options = c10d.ProcessGroupGloo._Options()
             options._devices = [c10d.ProcessGroupGloo.create_device(hostname=self._given.bind)]
@@ -182,6 +183,18 @@ class Groups:
             return
         finally:
             link.close()
+
+
+def try_out(backend: Any, size: int, device: str) -> None:
+    """A first sum of the group: where it fails all goes by the client. NCCL connects at it. PeerFault where it is
+    wrong."""
+    import torch
+    import torch.distributed.distributed_c10d as c10d
+
+    ones = torch.ones(1, device=device)
+    backend.allreduce([ones], c10d.AllreduceOptions()).wait()
+    if ones.item() != size:
+        raise PeerFault(f"a first sum over {size} sessions was {ones.item():g}")
 
 
 def prove(backend: Any, store: Any, rank: int, size: int) -> None:

@@ -1,0 +1,46 @@
+"""Which operating systems the tables of the roles know, so that one that none of them knows is refused at the start."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.common.yaml import yaml_load
+
+ROLES = Path(__file__).parents[2] / "roles"
+#: Roles without which a node is none of the site, and those that a GPU server takes besides. Of the others each says
+#: itself what it does without an entry (not applicable, or an assertion of its own).
+EVERYWHERE = ("base", "kernel", "ofed", "roce", "docker", "slurm")
+GPU_SERVERS = ("cuda", "dcgm", "nvidia_driver")
+#: Repositories that a node needs by what it is.
+REPOSITORIES = {"nvidia_driver": ("cuda",), "docker": ("docker",)}
+
+
+@functools.cache
+def _variables(role: str) -> Mapping[str, Any]:
+    """Internal variables of a role as they are written, before any expression in them."""
+    data: Mapping[str, Any] = yaml_load((ROLES / role / "vars/main.yml").read_text(encoding="utf-8"))
+    return data
+
+
+def _knows(role: str, os_key: str) -> bool:
+    return os_key in _variables(role)[f"__{role}_systems"]
+
+
+def _serves(repository: str, os_key: str) -> bool:
+    entry = _variables("repos")["__repos_catalogue"][repository]["url"]
+    return not isinstance(entry, Mapping) or os_key in entry or "default" in entry
+
+
+def system_lacks(os_key: str, left_out: Iterable[str], gpu_server: bool, vendors: bool) -> list[str]:
+    """Roles, and repositories as `repos (NAME)`, that have no entry for a system and would be run on this node.
+
+    left_out: roles that the inventory leaves out. vendors: whether the vendors' repositories are set up.
+    """
+    wanted = [*EVERYWHERE, *(GPU_SERVERS if gpu_server else ())]
+    roles = [role for role in wanted if role not in set(left_out)]
+    asked = {name for role in roles for name in REPOSITORIES.get(role, ()) if vendors}
+    lacking = [role for role in roles if not _knows(role, os_key)]
+    return sorted(lacking) + [f"repos ({name})" for name in sorted(asked) if not _serves(name, os_key)]

@@ -1,0 +1,454 @@
+"""`toolkit incidents`: what is drained and what never is, in which order a server is mended, and who is left alone."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.support import answers, gpu_health_case, site
+from toolkit.commands.incidents import incidents
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit
+from toolkit.incident import mending, watching
+from toolkit.incident.mending import Mending
+from toolkit.incident.steps import OPTIONAL
+from toolkit.incident.watching import Asked, Watch
+from toolkit.lease.jobs.slurm_text import PoolNode
+from toolkit.node.drain import drained_by_somebody
+from validation.base import bounded
+from validation.kinds.parsing import as_facts
+from validation.measures.gpu.health import GpuHealthFacts
+from validation.measures.gpu.xid_table import POLICY
+from validation.model import Node
+
+NAMES = tuple(f"gpu{number}" for number in range(1, 21))
+TOPOLOGY = site.lab(("head", *NAMES))
+
+READ = watching.read_node
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class World:
+    """Twenty servers, their Slurm, and what is done to them."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.said: dict[str, dict[str, Any] | str] = {name: gpu_health_case.facts() for name in NAMES}
+        self.reasons: dict[str, str] = {}
+        self.log: list[str] = []
+        self.lines: list[str] = []
+        self.clock_us = 60_000_000
+        self.heals = {"reset": True, "reboot": True}
+        self.reset_code, self.bad = 0, ()
+        self.kill_at = 0
+        monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+        monkeypatch.setattr(watching, "read_site", lambda _: SimpleNamespace(topology=TOPOLOGY))
+        monkeypatch.setattr(watching.checks, "refuse_joined", lambda *_: None)
+        monkeypatch.setattr(watching, "Head", lambda _: self)
+        monkeypatch.setattr(watching.time, "sleep", lambda _: None)
+        monkeypatch.setattr(watching, "read_node", self.read)
+        monkeypatch.setattr(watching.Watch, "_mend", lambda _: None)
+        monkeypatch.setattr(mending, "run_on", self.run_on)
+        monkeypatch.setattr(mending, "make", self.packed)
+        monkeypatch.setattr(mending, "wait_empty", lambda *_: self.did("empty"))
+        monkeypatch.setattr(mending.playbooks, "run", self.rebooted)
+        monkeypatch.setattr(mending.checks, "accepted_run", lambda *_: folder / "accepted")
+        monkeypatch.setattr(mending.accept, "plan_for", lambda *_: None)
+        monkeypatch.setattr(mending.held, "held", lambda *_: (self.did("accept"), (folder / "run", self.bad))[1])
+        self.node = next(node for node in TOPOLOGY.nodes if node.name == "head")
+
+    def did(self, what: str) -> None:
+        self.log.append(what)
+
+    def nodes(self) -> dict[str, PoolNode]:
+        return {
+            name: PoolNode(
+                name, "IDLE+DRAIN" if name in self.reasons else "IDLE", self.reasons.get(name, ""), 4, "v100", 0
+            )
+            for name in NAMES
+        }
+
+    def drain(self, name: str, reason: Any) -> None:
+        self.did(f"drain {name}")
+        self.reasons[name] = reason.text
+
+    def resume(self, name: str) -> None:
+        self.did("resume")
+        del self.reasons[name]
+
+    def read(self, node: Node) -> GpuHealthFacts | str:
+        said = self.said[node.name]
+        return said if isinstance(said, str) else as_facts(GpuHealthFacts, said, "gpu-health")
+
+    def xid(self, name: str, code: int, address: str = "0000:1a:00.0") -> None:
+        """A line in a node's kernel log, now."""
+        self.clock_us += 1_000_000
+        said = self.said[name]
+        assert isinstance(said, dict)
+        log = said["kernel_log"]
+        line = {"at_us": self.clock_us, "kind": "xid", "code": code, "address": address, "words": ""}
+        new = {**log, "newest_us": self.clock_us, "lines": [*log["lines"], line]}
+        self.said[name] = {**said, "kernel_log": new}
+
+    def well(self, name: str) -> None:
+        said = self.said[name]
+        log = said["kernel_log"] if isinstance(said, dict) else gpu_health_case.LOG
+        self.said[name] = {**gpu_health_case.facts(), "kernel_log": log}
+
+    def run_on(self, node: Node, words: list[str], *_: object) -> Any:
+        if words[0] == "nvidia-smi":
+            self.did("reset")
+            if self.reset_code == 0 and self.heals["reset"]:
+                self.well(node.name)
+        return SimpleNamespace(
+            returncode=self.reset_code if words[0] == "nvidia-smi" else 0, stdout=b"", stderr=b"in use"
+        )
+
+    def rebooted(self, *given: Any) -> tuple[str, ...]:
+        self.did("reboot")
+        if self.heals["reboot"]:
+            self.well(given[2].split(",")[0])
+        return ()
+
+    def packed(self, request: Any, *_: object) -> Any:
+        self.did("support")
+        return SimpleNamespace(file=request.out / "support.tar.gz")
+
+    def asked(self, steps: tuple[Any, ...] = OPTIONAL, share: float = 0.1) -> Asked:
+        return Asked(self.folder, steps, share, 15, self.folder)
+
+    def watch(self, **more: Any) -> Watch:
+        return Watch(self.asked(**more), self.lines.append, self.read)
+
+    def mend(self, name: str, **more: Any) -> Exit:
+        work = Mending(self.asked(**more), name, self.lines.append)
+        work.watch.read = self.read
+        return work.go()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+def test_a_dry_run_prints_and_changes_nothing(world: World) -> None:
+    watch = world.watch(steps=())
+    watch.look()
+    world.xid("gpu3", 95)
+    for _ in range(3):
+        watch.look()
+    assert world.log == []
+    assert [line for line in world.lines if line.startswith("gpu3: Xid 95")] == [
+        "gpu3: Xid 95 of 0000:1a:00.0: an uncontained memory error; cure: reset; would be drained (dry run: nothing is "
+        "done without --do)"
+    ]
+
+
+def test_only_xids_that_ask_for_it_drain_and_nobody_else_is_drained(world: World) -> None:
+    """The whole table, on servers by chance, over many looks."""
+    chance = random.Random(43)
+    for code, row in sorted(POLICY.items()):
+        watch, name = world.watch(share=1.0), chance.choice(NAMES)
+        watch.look()
+        world.xid(name, code)
+        watch.look()
+        wanted = [f"drain {name}"] if row.meaning in ("replace", "reset") else []
+        assert world.log == wanted, f"Xid {code}"
+        for path in (world.folder / "elastic-ai-toolkit").rglob("gpu*.json"):
+            path.unlink()
+        world.log.clear()
+        world.reasons.clear()
+
+
+def test_the_drain_comes_in_the_look_that_sees_it_with_the_reason(world: World) -> None:
+    watch = world.watch()
+    watch.look()
+    world.xid("gpu7", 79)
+    (found,) = watch.look()
+    assert found.node == "gpu7"
+    assert world.reasons == {"gpu7": "toolkit incidents: Xid 79 of 0000:1a:00.0: the GPU has fallen off the bus"}
+    assert drained_by_somebody("IDLE+DRAIN", world.reasons["gpu7"]), "an upgrade leaves it drained"
+    assert 2 * watching.EVERY_LIMIT_S + watching.READ_S <= 60, "a state, which two looks have to show"
+
+
+def test_what_was_in_the_log_before_the_first_look_is_left_alone(world: World) -> None:
+    world.xid("gpu1", 79)
+    watch = world.watch()
+    assert watch.look() == []
+    assert world.watch().look() == [], "nor by the next process"
+    world.xid("gpu1", 95)
+    assert [one.faults[0].words[:6] for one in world.watch().look()] == ["Xid 95"]
+
+
+@pytest.mark.parametrize("change", [{"unread": "Driver Not Loaded"}, {"lost": ["GPU 3 is lost"], "gpus": []}])
+def test_a_state_counts_when_two_looks_show_it(world: World, change: dict[str, Any]) -> None:
+    watch, well = world.watch(), world.said["gpu2"]
+    assert isinstance(well, dict)
+    watch.look()
+    world.said["gpu2"] = {**well, **change}
+    assert watch.look() == []
+    world.said["gpu2"] = well
+    watch.look()
+    world.said["gpu2"] = {**well, **change}
+    assert watch.look() == [], "it was well in between"
+    assert [one.node for one in watch.look()] == ["gpu2"]
+    assert world.log == ["drain gpu2"]
+
+
+def test_a_node_that_does_not_answer_is_not_drained(world: World) -> None:
+    watch = world.watch()
+    world.said["gpu5"] = "gpu5 (10.0.0.5) does not answer by ssh"
+    for _ in range(4):
+        assert watch.look() == []
+    assert world.log == []
+    assert len([line for line in world.lines if "gpu5 was not read" in line]) == 1
+
+
+def test_never_more_than_the_share_is_out_at_once(world: World) -> None:
+    world.reasons["gpu20"] = "fan, called Dell"
+    watch = world.watch()
+    watch.look()
+    for name in NAMES[:6]:
+        world.xid(name, 95)
+    watch.look()
+    assert world.log == ["drain gpu1"], "two of twenty, and one is out by another's hand"
+    assert (
+        len([line for line in world.lines if "NOT drained" in line and "out of service 2 of 20 servers" in line]) == 5
+    )
+    assert world.reasons["gpu20"] == "fan, called Dell"
+
+
+def test_a_fault_that_was_not_acted_on_is_not_forgotten(world: World) -> None:
+    world.watch(steps=()).look()
+    world.xid("gpu3", 95)
+    world.watch(steps=()).look()
+    world.reasons |= {"gpu19": "fan", "gpu20": "fan"}
+    world.watch().look()
+    assert world.log == [], "a dry run, and a full share"
+    world.reasons.clear()
+    world.watch().look()
+    assert world.log == ["drain gpu3"]
+    watch = world.watch()
+    watch.look()
+    watch.look()
+    assert world.log == ["drain gpu3"]
+
+
+def test_a_drain_by_a_person_while_nodes_are_read_stays(world: World) -> None:
+    watch = world.watch()
+    watch.look()
+    world.xid("gpu3", 95)
+
+    def read(node: Node) -> GpuHealthFacts | str:
+        world.reasons["gpu3"] = "fan, called Dell"
+        return world.read(node)
+
+    watch.read = read
+    assert watch.look() == []
+    assert world.reasons["gpu3"] == "fan, called Dell"
+
+
+def test_one_node_that_says_too_much_is_a_short_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise bounded.TooMuch("\x1b[31mgpu1\n" + "x" * 10_000)
+
+    monkeypatch.setattr(watching, "run_on", run)
+    said = READ(TOPOLOGY.nodes[1])
+    assert isinstance(said, str)
+    assert said.isprintable()
+    assert len(said) == watching.MOST_WORDS
+
+
+def test_one_node_without_steps_is_refused(world: World) -> None:
+    begun(world)
+    kept = watching.Kept(world.folder).read("gpu1")
+    world.reasons.clear()
+    done = CliRunner().invoke(incidents, ["-i", str(world.folder), "--node", "gpu1", "--runs-dir", str(world.folder)])
+    assert "name what may be done with --do" in str(done.exception) + done.output
+    assert (world.log, watching.Kept(world.folder).read("gpu1")) == (["drain gpu1"], kept)
+
+
+def test_who_is_drained_by_somebody_else_is_left_alone(world: World) -> None:
+    watch = world.watch()
+    watch.look()
+    world.reasons["gpu1"] = "toolkit upgrade"
+    world.xid("gpu1", 95)
+    assert watch.look() == []
+    assert world.log == []
+    assert "it takes no work already (toolkit upgrade) and is left alone" in world.lines[-1]
+
+
+def begun(world: World, code: int = 95, **more: Any) -> None:
+    watch = world.watch(**more)
+    watch.look()
+    world.xid("gpu1", code)
+    watch.look()
+
+
+def test_a_reset_mends_after_the_file_and_an_acceptance_gives_back(world: World) -> None:
+    begun(world)
+    assert world.mend("gpu1") == Exit.OK
+    assert world.log == ["drain gpu1", "support", "empty", "reset", "accept", "resume"]
+    assert world.reasons == {}
+    assert world.lines[-1] == "gpu1: takes work again, mended by a reset of the GPUs"
+    assert world.mend("gpu1") == Exit.OK, "it is over"
+    assert world.log[-1] == "resume"
+
+
+@pytest.mark.parametrize("how", ["refused", "of no use"])
+def test_a_restart_comes_after_a_reset_that_did_not_help(world: World, how: str) -> None:
+    if how == "refused":
+        world.reset_code = 255
+    else:
+        world.heals["reset"] = False
+        said = world.said["gpu1"]
+        assert isinstance(said, dict)
+    begun(world)
+    if how != "refused":
+        said = world.said["gpu1"]
+        assert isinstance(said, dict)
+        world.said["gpu1"] = {**gpu_health_case.facts(ecc_uncorrected=2), "kernel_log": said["kernel_log"]}
+    assert world.mend("gpu1") == Exit.OK
+    assert world.log == ["drain gpu1", "support", "empty", "reset", "reboot", "accept", "resume"]
+    assert world.lines[-1].endswith("mended by a restart")
+
+
+def test_a_part_that_is_to_be_replaced_stays_out(world: World) -> None:
+    begun(world, 79)
+    assert world.mend("gpu1") == Exit.FAILED
+    assert world.log == ["drain gpu1", "support", "empty"]
+    assert "a part is to be replaced; its file for support: " in world.lines[-1]
+    watch = world.watch()
+    world.xid("gpu1", 79)
+    assert [one.step for one in watch.look()] in ([], ["waits"])
+    assert world.log == ["drain gpu1", "support", "empty"], "once"
+
+
+def test_a_restart_that_did_not_help_and_a_bad_acceptance_stay_out(world: World) -> None:
+    world.reset_code, world.heals["reboot"] = 255, False
+    begun(world)
+    said = world.said["gpu1"]
+    assert isinstance(said, dict)
+    world.said["gpu1"] = {**gpu_health_case.facts(ecc_uncorrected=2), "kernel_log": said["kernel_log"]}
+    assert world.mend("gpu1") == Exit.FAILED
+    assert "after a restart still: GPU 3 (0000:1d:00.0): uncorrectable memory errors" in world.lines[-1]
+    assert "gpu1" in world.reasons
+
+
+def test_a_bad_acceptance_stays_out(world: World) -> None:
+    world.bad = ("pf.gpuhealth of gpu1 fails",)
+    begun(world)
+    assert world.mend("gpu1") == Exit.FAILED
+    assert "pf.gpuhealth of gpu1 fails" in world.lines[-1]
+    assert world.log[-1] == "accept"
+    assert "gpu1" in world.reasons
+
+
+@pytest.mark.parametrize(
+    ("steps", "log"),
+    [
+        (("drain",), []),
+        (("drain", "support"), ["support"]),
+        (("drain", "reset"), ["empty", "reset"]),
+        (("drain", "reset", "accept"), ["empty", "reset", "accept", "resume"]),
+    ],
+)
+def test_each_step_is_optional(world: World, steps: tuple[Any, ...], log: list[str]) -> None:
+    begun(world, steps=steps)
+    code = world.mend("gpu1", steps=steps)
+    assert world.log == ["drain gpu1", *log]
+    assert (code == Exit.OK) == ("resume" in log)
+
+
+def test_what_comes_back_within_a_day_is_left_to_a_person(world: World) -> None:
+    begun(world)
+    assert world.mend("gpu1") == Exit.OK
+    begun(world)
+    assert world.mend("gpu1") == Exit.FAILED
+    assert "it was mended less than a day before" in world.lines[-1]
+    assert world.log.count("reset") == 1
+
+
+def test_who_resumes_a_node_that_waits_begins_anew(world: World) -> None:
+    begun(world, 79)
+    world.mend("gpu1")
+    del world.reasons["gpu1"]
+    world.log.clear()
+    watch = world.watch()
+    watch.look()
+    world.xid("gpu1", 79)
+    watch.look()
+    assert world.log == ["drain gpu1"]
+
+
+def test_somebody_who_resumed_it_meanwhile_is_not_overruled(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(world)
+    monkeypatch.setattr(mending, "wait_empty", lambda *_: world.reasons.clear())
+    assert world.mend("gpu1") == Exit.FAILED
+    assert "somebody else has resumed or drained it meanwhile" in world.lines[-1]
+    assert "reset" not in world.log
+
+
+@pytest.mark.parametrize("at", range(1, 16))
+def test_one_that_is_killed_anywhere_goes_on(world: World, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun(world)
+    real, left = watching.Kept.write, [at]
+
+    def write(kept: Any, incident: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        found = real(kept, incident)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(watching.Kept, "write", write)
+    with contextlib.suppress(Killed):  # one of fewer steps goes through
+        world.mend("gpu1")
+    assert "gpu1" in world.reasons or "resume" in world.log, "drained until it is accepted"
+    world.mend("gpu1")
+    assert world.reasons == {}
+    order = [step for step in dict.fromkeys(world.log) if step != "drain gpu1"]
+    assert order == ["support", "empty", "reset", "accept", "resume"]
+
+
+def test_the_command(world: World) -> None:
+    words = ["-i", str(world.folder), "--once", "--runs-dir", str(world.folder)]
+    done = CliRunner().invoke(incidents, [*words, "--json"])
+    assert done.exit_code == Exit.OK, done.output
+    assert answers.check(done.stdout, "incidents")["incidents"] == []
+    world.xid("gpu4", 95)
+    done = CliRunner().invoke(incidents, words)
+    assert done.exit_code == Exit.FAILED
+    assert world.log == [], "dry run"
+    world.xid("gpu4", 95)
+    done = CliRunner().invoke(incidents, [*words, "--do", "drain,support", "--json"])
+    assert done.exit_code == Exit.FAILED, done.output
+    (found,) = answers.check(done.stdout, "incidents")["incidents"]
+    assert (found["node"], found["step"]) == ("gpu4", "drain")
+    for bad in ("reset", "drian"):
+        done = CliRunner().invoke(incidents, [*words, "--do", bad])
+        assert isinstance(done.exception, UsageFault) or done.exit_code == Exit.USAGE
+
+
+def test_a_watch_that_is_stopped_ends_what_it_started(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = world.watch()
+    child = subprocess.Popen(["sleep", "600"])
+    watch.children["gpu1"] = child
+    monkeypatch.setattr(watching, "ENDING_S", 0.1)
+    monkeypatch.setattr(watch, "look", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        watch.run()
+    assert child.poll() is not None

@@ -1,0 +1,240 @@
+"""`toolkit restore`: a new head takes up what the lost one had, is deployed, and what ran is looked up."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from toolkit.backup import archive, there
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit
+from toolkit.lease.jobs.slurm_json import parse_jobs
+from toolkit.lease.jobs.slurm_text import SlurmJob
+from toolkit.lease.pool import is_lease
+from toolkit.node import checks, playbooks
+from toolkit.node.head import Head, last_words, run_on, ssh_words
+from validation.base import noise
+from validation.base.errors import ToolkitError
+from validation.model import Topology
+
+Say = Callable[[str], None]
+STEPS = ("stage", "deploy", "finish")
+SETTLED_S = 120.0
+"""How long nodes have for their first word to the new controller: slurmd asks every half minute. Project default."""
+TAKING_S = 1800.0
+
+
+class RestoreFault(ToolkitError):
+    """A restoration that did not come to its end; the same command goes on."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked. `replace`: also where the head has a pool already."""
+
+    inventory: Path
+    file: Path
+    key: Path
+    replace: bool = False
+    ansible_options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """What became of a job that was in the backup or ran on a node."""
+
+    job: int
+    user: str
+    nodes: tuple[str, ...]
+    lease: bool
+    state: Literal["goes on", "waits", "ended"]
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """One line."""
+        what = "lease" if self.lease else "job"
+        of = f" of {self.user}" if self.user else ""
+        on = f" on {', '.join(self.nodes)}" if self.nodes else ""
+        return f"{what} {self.job}{of}{on} {self.state}" + (f": {self.why}" if self.why else "")
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What was done. `silent`: nodes that could not be asked what runs there."""
+
+    header: archive.Header
+    jobs: tuple[JobOutcome, ...]
+    silent: tuple[str, ...]
+    seconds: float
+    finished: tuple[str, ...] = ()
+    took: Mapping[str, float] = field(default_factory=dict)
+
+
+class Restoring:
+    """One restoration. Everything that needs no change is refused first."""
+
+    def __init__(self, asked: Asked, topology: Topology, say: Say, clock: Callable[[], float] = time.monotonic) -> None:
+        """Refuses what cannot be read, and a backup of another head."""
+        self.asked, self.topology, self.say, self.clock = asked, topology, say, clock
+        checks.refuse_joined(topology, asked.inventory)
+        self.head = Head(topology)
+        if shutil.which("age") is None:
+            raise UsageFault("age is not installed on this machine, which reads the backup: apt-get install age")
+        say(f"reading {asked.file}")
+        try:
+            self.header = archive.verified(asked.file, asked.key)
+        except archive.Unreadable as fault:
+            raise UsageFault(f"{asked.file}: {fault}; nothing was changed") from None
+        if self.header.head != self.head.node.name:
+            raise UsageFault(
+                f"{asked.file}: it is of head {self.header.head} of cluster {self.header.cluster}, and the head of "
+                f"{asked.inventory} is {self.head.node.name}; nothing was changed"
+            )
+        with asked.file.open("rb") as stream:
+            digest = hashlib.sha256()
+            while data := stream.read(1 << 20):
+                digest.update(data)
+        self.sha256 = digest.hexdigest()
+
+    def refuse_pool(self) -> None:
+        """UsageFault where the head has a pool of its own, unless it is to be exchanged."""
+        state = self._asked("state")
+        if state["restore"].get("sha256") == self.sha256:
+            self.say("this restoration was begun before; going on")
+        elif (state["pool"] or state["controller_runs"]) and not self.asked.replace:
+            raise UsageFault(
+                f"{self.head.node.name} has the state of a pool already; --replace puts the backup of "
+                f"{self.header.made} in its place, and ends what began since. Nothing was changed"
+            )
+
+    def running(self) -> tuple[dict[int, tuple[str, ...]], tuple[str, ...]]:
+        """Job -> nodes where it runs, by the nodes' own daemons, which need no head; and who did not answer."""
+        found: dict[int, list[str]] = {}
+        silent = []
+        for node in self.topology.nodes:
+            if "gpu_servers" not in node.groups:
+                continue
+            try:
+                done = run_on(node, ["scontrol", "listpids"], 30)
+            except UsageFault:
+                silent.append(node.name)
+                continue
+            for line in done.stdout.decode("utf-8", "replace").splitlines()[1:]:
+                columns = line.split()
+                if len(columns) > 2 and columns[1].isdigit():
+                    names = found.setdefault(int(columns[1]), [])
+                    if node.name not in names:
+                        names.append(node.name)
+        return {job: tuple(names) for job, names in found.items()}, tuple(silent)
+
+    def go(self) -> Restored:
+        """All of it. RestoreFault, PlaybookFault where it stops; the same command goes on."""
+        began, took = self.clock(), dict[str, float]()
+        self.refuse_pool()
+        ran, silent = self.running()
+        since = time.time()
+        for step in STEPS:
+            at = self.clock()
+            self.say(f"{self.head.node.name}: {_WORDS[step]}")
+            if step == "stage":
+                self._stage()
+            elif step == "deploy":
+                playbooks.run(playbooks.SITE, self.asked.inventory, None, self.asked.ansible_options)
+            else:
+                finished = self._asked("finish", TAKING_S)["finished"]
+            took[step] = round(self.clock() - at, 1)
+        jobs = self._outcomes(ran, since)
+        return Restored(self.header, jobs, silent, round(self.clock() - began, 1), tuple(finished), took)
+
+    def _stage(self) -> None:
+        """The decrypted backup goes through ssh into the head's own folder; no key of it is written here."""
+        age = archive.decrypting(self.asked.file, self.asked.key)
+        try:
+            self._asked("stage", TAKING_S, [self.sha256], age.stdout)
+        finally:
+            age.kill()
+            age.wait()
+
+    def _asked(
+        self, verb: str, timeout_s: float = 60.0, words: Sequence[str] = (), stream: Any = None
+    ) -> dict[str, Any]:
+        """The program of `there` on the head, with the backup on its stdin behind it."""
+        source = Path(there.__file__).read_bytes()
+        boot = f"import sys;SOURCE=sys.stdin.buffer.read({len(source)});exec(compile(SOURCE,'restore','exec'))"
+        node = self.head.node
+        sudo = [] if node.ssh.user == "root" else ["sudo", "-n"]
+        marked = noise.Marked([*sudo, "env", "LC_ALL=C", "python3", "-I", "-B", "-c", boot, verb, *words])
+        process = subprocess.Popen(
+            [*ssh_words(node.ssh), marked.line], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdin is not None
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(source)
+                if stream is not None:
+                    shutil.copyfileobj(stream, process.stdin, 1 << 20)
+                process.stdin.flush()
+            out, err = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise RestoreFault(f"{node.name} did not answer within {timeout_s:.0f} s ({verb}); run it again") from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        answer = next(iter(noise.documents(marked.answer(out))), None)
+        if answer is None:
+            raise UsageFault(f"{node.name} ({node.ssh.host}): {last_words(err)}")
+        if "refused" in answer:
+            raise RestoreFault(f"{node.name}: {answer['refused']}", Exit.FAILED)
+        return answer
+
+    def _outcomes(self, ran: Mapping[int, tuple[str, ...]], since: float) -> tuple[JobOutcome, ...]:
+        """What became of each job that ran on a node before, or that the controller had from the backup."""
+        deadline = self.clock() + SETTLED_S
+        while True:
+            jobs = parse_jobs(self.head.run(["squeue", "--json", "--all", "--states=all"]).stdout)
+            found = outcomes(ran, jobs, since)
+            unsettled = [one for one in found if one.why == _UNSETTLED]
+            if not unsettled or self.clock() > deadline:
+                return found
+            time.sleep(5)
+
+
+_UNSETTLED = "its node has not answered yet"
+_WORDS = {"stage": "taking the backup", "deploy": "deploying the site", "finish": "figures, images and runs"}
+
+
+def outcomes(ran: Mapping[int, tuple[str, ...]], jobs: Sequence[SlurmJob], since: float) -> tuple[JobOutcome, ...]:
+    """Pure: what ran on nodes against what the controller has now; `since`: when the restoration began, in seconds
+    since 1970. A job that the controller ends later than that was one of the backup's."""
+    known = {job.id: job for job in jobs}
+    found = []
+    for job in jobs:
+        if job.state == "PENDING":
+            found.append(JobOutcome(job.id, job.user, (), is_lease(job), "waits"))
+        elif not job.ended:
+            why = "" if job.id in ran or not ran else _UNSETTLED
+            found.append(JobOutcome(job.id, job.user, job.nodes, is_lease(job), "goes on", why))
+        elif job.id in ran or (job.end is not None and job.end >= since):
+            away = "" if job.id in ran else ", for it was not on its node any more when the head came back"
+            found.append(JobOutcome(job.id, job.user, job.nodes, is_lease(job), "ended", job.state.lower() + away))
+    for number, nodes in sorted(ran.items()):
+        if number not in known:
+            why = "it began after the backup was made, so the new head does not know it"
+            found.append(JobOutcome(number, "", nodes, False, "ended", why))
+    return tuple(sorted(found, key=lambda one: one.job))
+
+
+def quoted(asked: Asked) -> str:
+    """The command that goes on."""
+    words = ["toolkit", "restore", str(asked.file), "-i", str(asked.inventory), "--key", str(asked.key)]
+    return shlex.join([*words, *(["--replace"] if asked.replace else [])])

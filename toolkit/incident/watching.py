@@ -1,0 +1,228 @@
+"""All GPU servers are read again and again; one that fails is drained at once, and a process of its own mends it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.errors import UsageFault
+from toolkit.incident.faults import Fault, Seen, cure_of, judged, reason_of
+from toolkit.incident.state import Incident, Kept, now, since
+from toolkit.incident.steps import Step
+from toolkit.inventory import Site, read_site
+from toolkit.lease.jobs.slurm_text import PoolNode
+from toolkit.node import checks
+from toolkit.node.drain import IncidentDrain
+from toolkit.node.head import Head, run_on
+from validation.base import noise
+from validation.base.counting import number_of
+from validation.base.errors import ToolkitError
+from validation.base.project import python_words
+from validation.kinds import PROBE_PYTHON
+from validation.kinds.parsing import ParseError, as_facts
+from validation.measures.gpu.health import GpuHealthFacts
+from validation.model import Node
+
+Say = Callable[[str], None]
+AT_ONCE = 32
+AGAIN_S = 86400.0
+"""A server that fails again within a day of its last incident's begin is not given back by itself. Project default."""
+MOST_WORDS = 300
+"""Of what a node says of itself, in characters."""
+READ_S = 25.0
+"""For one node's answer. With two times EVERY_LIMIT_S below the minute in which a fault is to be drained."""
+ENDING_S = 3.0
+EVERY_LIMIT_S = 15
+"""The longest time from the begin of one look to that of the next. Project default."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was asked. `steps`: what may be done; empty is a dry run. `share`: of the pool's servers, 0 to 1."""
+
+    inventory: Path
+    steps: tuple[Step, ...]
+    share: float
+    every_s: float
+    runs_dir: Path
+    accepted: str | None = None
+    grace_s: int | None = None
+    once: bool = False
+
+
+def read_node(node: Node) -> GpuHealthFacts | str:
+    """What a node's GPUs and kernel log report, or why it was not read."""
+    words = [PROBE_PYTHON, "-I", "-m", "validation.probes", "gpu-health", "{}"]
+    try:
+        done = run_on(node, words, READ_S)
+        said = next((one for one in noise.documents(done.stdout) if "facts" in one), None)
+        if said is None:
+            return "its acceptance probes did not answer; deploy it"
+        return as_facts(GpuHealthFacts, said["facts"], "gpu-health")
+    except (ToolkitError, ParseError) as fault:  # whatever one node says, the others are read
+        return noise.printable(str(fault))[:MOST_WORDS]
+
+
+def allowed(pool: Mapping[str, PoolNode], share: float) -> int:
+    """How many more servers may be taken out: at least one of a pool that is whole, and never beyond the share."""
+    out = sum(not node.serves for node in pool.values())
+    return max(math.floor(len(pool) * share), 1 if len(pool) > 1 else 0) - out
+
+
+class Watch:
+    """The loop over one site."""
+
+    def __init__(self, asked: Asked, say: Say, read: Callable[[Node], GpuHealthFacts | str] | None = None) -> None:
+        """UsageFault for a site whose Slurm is another's, or that has no GPU server."""
+        self.asked, self.say, self.read = asked, say, read or read_node
+        self.site: Site = read_site(asked.inventory)
+        checks.refuse_joined(self.site.topology, asked.inventory)
+        self.head = Head(self.site.topology)
+        self.kept = Kept(asked.inventory)
+        self.seen: dict[str, Seen] = self.kept.seen()
+        self.nodes = [node for node in self.site.topology.nodes if "gpu_servers" in node.groups]
+        if not self.nodes:
+            raise UsageFault(f"{asked.inventory}: no host in group gpu_servers")
+        self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self._told: dict[str, str] = {}
+
+    def run(self) -> list[Incident]:
+        """Until Ctrl-C, or with `once` two looks (what is a state counts at the second). Its incidents."""
+        try:
+            return self._looks()
+        finally:
+            self._end_children()
+
+    def _looks(self) -> list[Incident]:
+        looks, found = 0, dict[str, Incident]()
+        while True:
+            began = time.monotonic()
+            try:
+                found |= {one.node: one for one in self.look()}
+            except ToolkitError as fault:
+                if self.asked.once:
+                    raise
+                self._tell("head", str(fault))
+            looks += 1
+            if self.asked.once and looks == 2:
+                self._wait_for_children()
+                return list(found.values())
+            time.sleep(max(0.0, self.asked.every_s - (time.monotonic() - began)))
+
+    def look(self) -> list[Incident]:
+        """All nodes once; the incidents that are new or not over."""
+        with ThreadPoolExecutor(min(AT_ONCE, len(self.nodes))) as workers:
+            answers = list(zip(self.nodes, workers.map(self.read, self.nodes), strict=True))
+        pool = self.head.nodes()  # after the reading, which takes its time: somebody may have drained one meanwhile
+        fresh = list[tuple[Node, list[Fault]]]()
+        before = dict(self.seen)
+        for node, answer in answers:
+            if isinstance(answer, str):  # not a fault by itself: Slurm marks a node that is away
+                self._tell(node.name, f"{node.name} was not read: {answer}")
+                continue
+            there = pool.get(checks.short(node.name))
+            faults, self.seen[node.name] = judged(answer, self.seen.get(node.name), _gpus(there))
+            if faults:
+                fresh.append((node, faults))
+        found = []
+        for node, faults in fresh:
+            if incident := self._begun(node, faults, pool):
+                found.append(incident)
+            if self._open(node, pool):
+                self.seen[node.name] = _again(self.seen[node.name], before.get(node.name))
+        self.kept.remember(self.seen)
+        self._mend()
+        return found
+
+    def _open(self, node: Node, pool: Mapping[str, PoolNode]) -> bool:
+        """Whether a node with a fault still takes work: by a dry run, or because no more may be taken out."""
+        there = pool.get(checks.short(node.name))
+        return there is not None and there.serves
+
+    def _begun(self, node: Node, faults: list[Fault], pool: dict[str, PoolNode]) -> Incident | None:
+        """A new incident, drained where that is allowed; None for one that is known or not to be begun."""
+        name, short = node.name, checks.short(node.name)
+        last = self.kept.read(name)
+        words, there = reason_of(faults), pool.get(short)
+        resumed = last is not None and last.step == "waits" and there is not None and there.serves  # by a person
+        if last is not None and last.step != "done" and not resumed:
+            return last
+        if there is None:
+            self._tell(name, f"{name}: {words}; Slurm does not know it, so nothing is drained")
+            return None
+        again = last is not None and last.step == "done" and since(last.began) < AGAIN_S
+        incident = Incident(node=name, began=now(), faults=tuple(faults), again=again)
+        plan = f"{name}: {words}; cure: {cure_of(faults)}"
+        if "drain" not in self.asked.steps:
+            self._tell(name, f"{plan}; would be drained (dry run: nothing is done without --do)")
+            return incident
+        if not there.serves:
+            self._tell(name, f"{plan}; it takes no work already ({there.reason or there.state}) and is left alone")
+            return None
+        if allowed(pool, self.asked.share) < 1:
+            out = sum(not one.serves for one in pool.values())
+            self._tell(
+                name,
+                f"{plan}; NOT drained, because --most allows no more: out of service {out} of "
+                f"{number_of(len(pool), 'server')}",
+            )
+            return None
+        self.kept.write(incident)
+        self.head.drain(short, IncidentDrain(words))
+        pool.clear()
+        pool.update(self.head.nodes())
+        self.say(f"{plan}; drained")
+        return incident
+
+    def _mend(self) -> None:
+        """A process for each incident that is open, so that a slow one holds nobody up."""
+        for name, child in list(self.children.items()):
+            if child.poll() is not None:
+                del self.children[name]
+        for node in self.nodes:
+            incident = self.kept.read(node.name) if self.asked.steps else None
+            if incident is not None and incident.open and node.name not in self.children:
+                self.children[node.name] = subprocess.Popen(self._words(node.name), stdin=subprocess.DEVNULL)
+
+    def _words(self, name: str) -> list[str]:
+        asked = self.asked
+        words = [*python_words("toolkit"), "incidents", "-i", str(asked.inventory), "--node", name]
+        words += ["--do", ",".join(asked.steps), "--runs-dir", str(asked.runs_dir)]
+        words += ["--accepted", asked.accepted] if asked.accepted else []
+        return words + (["--grace", str(asked.grace_s)] if asked.grace_s is not None else [])
+
+    def _end_children(self) -> None:
+        """Those of a watch that was stopped: a terminal's Ctrl-C has reached them already. They go on next time."""
+        for child in self.children.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(ENDING_S)
+            child.terminate()
+            child.wait()
+
+    def _wait_for_children(self) -> None:
+        for child in self.children.values():
+            child.wait()
+
+    def _tell(self, name: str, words: str) -> None:
+        """What is the same as before is printed once."""
+        if self._told.get(name) != words:
+            self._told[name] = words
+            self.say(words)
+
+
+def _again(new: Seen, old: Seen | None) -> Seen:
+    """What to remember where nothing was done: the lines of the log count at the next look again."""
+    return new if old is None else new.model_copy(update={"boot": old.boot, "newest_us": old.newest_us})
+
+
+def _gpus(there: PoolNode | None) -> int:
+    """GPUs that NVML has to show; of MIG instances nobody knows of how many GPUs they are."""
+    if there is None or any("g." in name for name, _ in there.gpu_types):
+        return 0
+    return there.gpus

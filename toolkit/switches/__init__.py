@@ -1,0 +1,1 @@
+"""What switches are configured for lossless RoCE: read, held against the hosts' own variables, and written."""

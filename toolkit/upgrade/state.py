@@ -1,0 +1,200 @@
+"""How far an upgrade or a rollback has come, kept beside the site's deployments: the same command goes on there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolkit.deploy.site_state import SiteState
+from toolkit.errors import UsageFault
+from toolkit.upgrade.plan import NodePlan, Verb
+from validation.base import bounded
+
+Step = Literal["", "drain", "deploy", "validate", "resume", "done"]
+STEPS: tuple[Step, ...] = ("drain", "deploy", "validate", "resume")
+"""What is done with a batch, in this order. A step is written down before it begins, and each can be done again."""
+
+
+class Batch(BaseModel):
+    """`step`: the one that was begun last, "" where nothing was; `failed`: why the batch is bad; `run`: the folder of
+    its validation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    nodes: tuple[str, ...]
+    step: Step = ""
+    failed: str = ""
+    run: str = ""
+    took_s: float = 0.0
+
+
+class State(BaseModel):
+    """The whole of it. `began`, `ended`: ISO 8601 in UTC. `nodes`: what each had before, by which a rollback goes.
+    `left_out`: nodes that were taken out of it since (--without); they stay drained."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    verb: Verb
+    to: str
+    began: str
+    nodes: tuple[NodePlan, ...]
+    batches: tuple[Batch, ...]
+    ended: str = ""
+    left_out: tuple[str, ...] = ()
+
+    def of(self, name: str) -> NodePlan:
+        """What a node had, and where it goes."""
+        return next(one for one in self.nodes if one.node == name)
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Nodes on which something may have been changed."""
+        return tuple(name for batch in self.batches if batch.step not in ("", "drain") for name in batch.nodes)
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """Nodes that may be drained for it, or changed."""
+        return tuple(name for batch in self.batches if batch.step for name in batch.nodes)
+
+    def where(self) -> str:
+        """In words: `batch 2 of 5 (gpu3, gpu4), in deploy`."""
+        for number, batch in enumerate(self.batches, 1):
+            if batch.step != "done":
+                at = f"in {batch.step}" if batch.step else "not begun"
+                why = f", bad: {batch.failed}" if batch.failed else ""
+                return f"batch {number} of {len(self.batches)} ({', '.join(batch.nodes)}), {at}{why}"
+        return "all batches are done"
+
+    def without(self, names: Sequence[str]) -> State:
+        """The same without these nodes. A batch that loses one is validated anew: its run was of other nodes."""
+        batches = []
+        for batch in self.batches:
+            if left := tuple(name for name in batch.nodes if name not in names):
+                batches.append(batch if left == batch.nodes else batch.model_copy(update={"nodes": left, "run": ""}))
+        return self.model_copy(update={"batches": tuple(batches), "left_out": (*self.left_out, *names)})
+
+    def with_kept(self, kept: Mapping[str, str]) -> State:
+        """The same with why somebody else has these nodes drained, "" where nobody has."""
+        nodes = tuple(one.model_copy(update={"kept": kept.get(one.node, one.kept)}) for one in self.nodes)
+        return self.model_copy(update={"nodes": nodes})
+
+    def with_batch(self, index: int, batch: Batch) -> State:
+        """The same with another batch."""
+        batches = tuple(batch if number == index else one for number, one in enumerate(self.batches))
+        return self.model_copy(update={"batches": batches})
+
+
+def now() -> str:
+    """ISO 8601 in UTC."""
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+class Kept:
+    """The states of one site on the disk: that which is open, and the upgrade that was finished last."""
+
+    def __init__(self, inventory: Path) -> None:
+        """The files need not be there."""
+        folder = SiteState(inventory).folder
+        self.open, self.last, self._lock = (
+            folder / "upgrade.json",
+            folder / "upgrade-last.json",
+            folder / "upgrade.lock",
+        )
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One upgrade of a site at a time. UsageFault while another one runs."""
+        try:
+            self._lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = self._lock.open("a+")
+        except OSError as fault:
+            raise UsageFault(f"{self._lock}: cannot be written: {fault.strerror or fault}") from None
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageFault("another upgrade or rollback of this site is running") from None
+            yield
+
+    def read_open(self) -> State | None:
+        """What was begun and is not finished."""
+        return _read(self.open)
+
+    def read_last(self) -> State | None:
+        """The upgrade that was finished last, and not taken back."""
+        return _read(self.last)
+
+    def write(self, state: State) -> State:
+        """Keep it; UsageFault where the disk refuses."""
+        return _replace(self.open, state)
+
+    def drop(self) -> None:
+        """Nothing is open any more."""
+        self.open.unlink(missing_ok=True)
+        _keep_names(self.open.parent)
+
+    def finish(self, state: State) -> None:
+        """An upgrade becomes the last one; after a rollback there is none."""
+        self.write(state.model_copy(update={"ended": now()}))
+        if state.verb == "upgrade":
+            self.open.replace(self.last)
+            _keep_names(self.open.parent)
+            return
+        last = self.read_last()
+        back = {name for batch in state.batches for name in batch.nodes}
+        rest = [batch for batch in last.batches if not back.issuperset(batch.nodes)] if last is not None else []
+        if last is not None and rest:  # a rollback of some nodes leaves the others for another
+            left = tuple(
+                batch.model_copy(update={"nodes": tuple(name for name in batch.nodes if name not in back)})
+                for batch in rest
+            )
+            _replace(self.last, last.model_copy(update={"batches": left}))
+        else:
+            self.last.unlink(missing_ok=True)
+        self.drop()
+
+
+def _replace(path: Path, state: State) -> State:
+    """Whole or not at all, whenever the machine stops."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        new = path.with_suffix(".new")
+        with new.open("w", encoding="utf-8") as handle:
+            handle.write(state.model_dump_json() + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        new.replace(path)
+        _keep_names(path.parent)
+    except OSError as fault:
+        raise UsageFault(f"{path}: cannot be written: {fault.strerror or fault}") from None
+    return state
+
+
+def _keep_names(folder: Path) -> None:
+    """Its names onto the disk: without that a machine that loses power may have the file's old content again."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read(path: Path) -> State | None:
+    """UsageFault for a state that cannot be read: nobody knows then where the site is, and must not guess."""
+    try:
+        return State.model_validate_json(bounded.read_file(path))
+    except FileNotFoundError:
+        return None
+    except (bounded.TooMuch, OSError, ValidationError, ValueError) as fault:
+        words = " ".join(str(fault).split())[:200]
+        raise UsageFault(
+            f"{path}: cannot be read ({words}); run toolkit check and scontrol show node to see where the nodes are, "
+            "then move that file away"
+        ) from None

@@ -1,0 +1,137 @@
+"""A plan and a state in lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolkit.inventory import declared
+from toolkit.progress import duration
+from toolkit.upgrade.declared import RELEASE, place_of
+from toolkit.upgrade.plan import NEVER, NodePlan, Plan
+from toolkit.upgrade.state import State
+from validation.base.counting import number_of
+
+
+def plan_lines(plan: Plan) -> list[str]:
+    """Which node goes where, in which batches, how long it takes, and what does not go back."""
+    width = max((len(one.node) for one in plan.nodes), default=0)
+    rolled = {name for batch in plan.batches for name in batch}
+    lines = [line for one in plan.nodes for line in _node(one, width, one.node in rolled)]
+    if not plan.batches:
+        return [*lines, f"every node has release {plan.to} already; nothing to do"]
+    for number, batch in enumerate(plan.batches, 1):
+        lines.append(f"batch {number} of {len(plan.batches)}: {', '.join(batch)}")
+    lines.append(_how_long(plan))
+    lines += [f"cannot go back: {words}" for words in NEVER] if plan.verb == "upgrade" else []
+    return lines
+
+
+def _node(one: NodePlan, width: int, rolled: bool) -> Iterator[str]:
+    name = one.node.ljust(width)
+    if not rolled:
+        yield f"{name}  {one.release}: nothing changes"
+        return
+    if not one.changes:
+        yield f"{name}  {one.release} to {one.to}: no version on record changes"
+    for change in one.changes:
+        reboot = " (reboot)" if change.reboot else ""
+        yield f"{name}  {change.part} {change.before} to {change.after}{reboot}"
+    for reason in one.waits:
+        yield f"{name}  waits for a reboot already: {reason} (reboot)"
+    if one.jobs:
+        yield f"{name}  is drained first, and waits for: {', '.join(one.jobs)}"
+    if one.kept:
+        yield f"{name}  was drained before ({one.kept}), and stays so"
+
+
+def _how_long(plan: Plan) -> str:
+    reboots = sum(bool(plan.of(name).reboots) for batch in plan.batches for name in batch)
+    what = f"{number_of(reboots, 'node')} to be rebooted"
+    if plan.batch_s is None:
+        return f"{what}; how long a batch takes is not known: nothing was deployed from here yet"
+    whole = duration(plan.batch_s * len(plan.batches))
+    return (
+        f"{what}; about {duration(plan.batch_s)} a batch and {whole} in all, by {plan.estimated_from}; waiting for "
+        "jobs is not counted"
+    )
+
+
+def state_lines(state: State) -> list[str]:
+    """Where an upgrade or rollback is, batch by batch."""
+    lines = [f"{state.verb} to {state.to}, begun {state.began}: {state.where()}"]
+    for number, batch in enumerate(state.batches, 1):
+        at = {"": "not begun", "done": "done"}.get(batch.step, f"in {batch.step}")
+        why = f": {batch.failed}" if batch.failed else ""
+        took = f" in {duration(batch.took_s)}" if batch.took_s else ""
+        lines.append(f"batch {number} of {len(state.batches)}: {', '.join(batch.nodes)}  {at}{took}{why}")
+    return [*lines, *_left_out(state)]
+
+
+def _left_out(state: State) -> list[str]:
+    found = []
+    for name in state.left_out:
+        to = state.of(name).to if state.verb == "upgrade" else state.of(name).release
+        found.append(
+            f"left out: {name}, which stays drained; once it is repaired: toolkit upgrade --to {to}, with --limit of "
+            f"the head and {name}"
+        )
+    return found
+
+
+def dropped_lines(state: State, done: bool) -> list[str]:
+    """Of an upgrade that had changed no node when it was taken back."""
+    names = [name for name in state.begun if state.of(name).pool]
+    again = "take" if len(names) > 1 else "takes"
+    nodes = f"; {', '.join(names)} {again} work again" if names else ""
+    what = "is given up" if done else "would be given up"
+    return [
+        f"the upgrade to {state.to} had changed no node and {what}{nodes}",
+        *(f"left out: {name}, which stays drained" for name in state.left_out),
+    ]
+
+
+def afterwards(state: State, inventory: Path) -> str:
+    """What to do after the last batch: the inventory names the release, so that the next deployment keeps it."""
+    names = sorted({state.of(name).release for batch in state.batches for name in batch.nodes})
+    wanted = [state.to] if state.verb == "upgrade" else names
+    host = state.nodes[0].node
+    said = declared(inventory, host, RELEASE)
+    there = said or "current"
+    if wanted == [there] and not (state.verb == "rollback" and any(one.pins for one in state.nodes)):
+        return f"next: toolkit validate -i {inventory}"
+    place = place_of(inventory, host, said)
+    pins = "; the next deployment with today's stacks/ would upgrade it again" if state.verb == "rollback" else ""
+    return f"next: write stack_release: {', '.join(wanted)} into {place} (it has {there}){pins}"
+
+
+def plan_document(plan: Plan) -> dict[str, object]:
+    """The answer of --dry-run --json."""
+    return {
+        "verb": plan.verb,
+        "release": plan.to,
+        "state": "planned" if plan.batches else "nothing to do",
+        "nodes": [{**one.model_dump(mode="json"), "reboots": list(one.reboots)} for one in plan.nodes],
+        "batches": [
+            {"nodes": list(batch), "step": "", "failed": "", "run": "", "took_s": None} for batch in plan.batches
+        ],
+        "batch_s": plan.batch_s,
+        "estimated_from": plan.estimated_from,
+        "cannot_go_back": list(NEVER),
+    }
+
+
+def state_document(state: State, how: str) -> dict[str, object]:
+    """The answer of a run, and of --dry-run where one is open; `how`: done, open, stopped or failed."""
+    return {
+        "verb": state.verb,
+        "release": state.to,
+        "state": how,
+        "nodes": [{**one.model_dump(mode="json"), "reboots": list(one.reboots)} for one in state.nodes],
+        "batches": [
+            {**batch.model_dump(mode="json"), "took_s": batch.took_s or None} for batch in state.batches
+        ],
+        "batch_s": None,
+        "estimated_from": "",
+        "cannot_go_back": list(NEVER),
+    }  # fmt: skip
