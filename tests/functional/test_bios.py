@@ -197,6 +197,17 @@ def test_what_waits_is_taken_back_without_a_reboot(tmp_path: Path) -> None:
         assert files == {}, "no reason for a reboot is left"
 
 
+def test_without_its_profile_the_reason_for_a_reboot_stays(tmp_path: Path) -> None:
+    with site(tmp_path, {"gpu1": Node(OFF)}) as rack:
+        rack.play()
+        (tmp_path / ".bios/gpu1.json").unlink()
+        back = rack.play("-e", "bios_state=absent")
+        assert (back.fault("gpu1"), rack.jobs("gpu1")[-1]) == ("", "BIOSConfiguration Scheduled")
+        assert list(json.loads((tmp_path / "gpu1.files").read_text())) == ["/run/elastic-ai/reboot-required/bios"]
+        rack.play(consent=True, playbook="reboot.yml")
+        assert (rack.starts("gpu1"), rack.bios("gpu1")["LogicalProc"]) == (1, "Disabled")
+
+
 def test_a_profile_that_waits_is_read_back_by_whichever_run_reboots(tmp_path: Path) -> None:
     with site(tmp_path, {"gpu1": Node(OFF)}) as rack:
         rack.play(consent=True)
