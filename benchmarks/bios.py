@@ -39,7 +39,8 @@ def main() -> None:
     parser.add_argument("counts", nargs="*", type=int, default=[4, 60])
     parser.add_argument("--slow", type=float, default=0.0)
     args = parser.parse_args()
-    print("| BMCs | s before an answer | set and rebooted, s | again, s | put back and rebooted, s |\n|---|---|---|---|---|")
+    print("| BMCs | s before an answer | set and rebooted, s | again, s | put back and rebooted, s |")
+    print("|---|---|---|---|---|")
     for count in args.counts:
         print(measure(count, args.slow), flush=True)
 
