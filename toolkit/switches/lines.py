@@ -117,6 +117,19 @@ def understand(lines: list[Line], keys: tuple[Key, ...]) -> None:
             understand(line.below, found[0].lines)
 
 
+def once(blocks: list[Line]) -> None:
+    """SwitchFault where a second configuration follows the first: the lines of both would be read as of one switch."""
+    seen: dict[str, Line] = {}
+    for line in blocks:
+        if not line.text.startswith(("hostname ", "interface ")):
+            continue
+        what = "hostname" if line.text.startswith("hostname ") else line.text
+        if what in seen:
+            raise SwitchFault(f"{line}: `{what}` stands at line {seen[what].number} too, so the file holds more than "
+                              "one configuration; give each switch a file of its own")  # fmt: skip
+        seen[what] = line
+
+
 def block(heads: dict[str, Line], head: str, use: Line) -> Line:
     """The block that a line names; SwitchFault where it is not in the file."""
     found = heads.get(head)
