@@ -12,6 +12,8 @@ _MORE = re.compile(r"--\s?more\s?--", re.IGNORECASE)
 _PROMPT = re.compile(r"^[\w.@:~()/-]{1,80}[#$>]\s*(?:exit|show .*)?$")
 _SONIC_PORT = re.compile(r"interface (?:Eth\d+/\d+(?:/\d+)*|Ethernet\s?\d+|Eth \d+/\d+(?:/\d+)*)$")
 _OS10_PORT = re.compile(r"interface ethernet\d+/\d+/\d+(?::\d+)?$")
+#: Lines that stand once in a configuration: a hostname whatever it is, a port by its name.
+_ONCE = re.compile(r"(hostname) |interface ")
 #: What shows another system, to name it. The first that is found counts.
 _OTHERS = (
     (re.compile(r"^\s*\{", re.S), "JSON, such as config_db.json of community SONiC"),
@@ -121,9 +123,10 @@ def once(blocks: list[Line]) -> None:
     """SwitchFault where a second configuration follows the first: the lines of both would be read as of one switch."""
     seen: dict[str, Line] = {}
     for line in blocks:
-        if not line.text.startswith(("hostname ", "interface ")):
+        found = _ONCE.match(line.text)
+        if found is None:
             continue
-        what = "hostname" if line.text.startswith("hostname ") else line.text
+        what = found[1] or line.text
         if what in seen:
             raise SwitchFault(f"{line}: `{what}` stands at line {seen[what].number} too, so the file holds more than "
                               "one configuration; give each switch a file of its own")  # fmt: skip
