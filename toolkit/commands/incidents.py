@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,7 +28,7 @@ EVERY_S = 15
 @click.option("--do", "steps", metavar="STEPS", default="", callback=lambda _ctx, _param, text: _steps(text),
               help="Do these, of drain,support,reset,reboot,accept, or all.  [default: none, a dry run]")  # fmt: skip
 @click.option("--most", "share", type=click.FloatRange(1, 100), default=10.0, show_default=True, metavar="PERCENT",
-              callback=lambda _ctx, _param, percent: percent / 100,
+              callback=lambda _ctx, _param, percent: _share(percent),
               help="Never have more of the pool's servers out of service.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Look once, mend what is found, and end.  [default: until Ctrl-C]")
 @click.option("--every", "every_s", type=click.IntRange(5, 15), default=EVERY_S, show_default=True, metavar="S",
@@ -77,6 +78,13 @@ def incidents(node: str | None, as_json: bool, **given: Any) -> None:
         if not as_json:
             click.echo(f"{one.node}  {one.step}: {one.why or one.faults[0].words}")
     raise SystemExit(Exit.FAILED if any(one.step != "done" for one in found) else Exit.OK)
+
+
+def _share(percent: float) -> float:
+    """Of 1. UsageFault for what is no number."""
+    if not math.isfinite(percent):
+        raise UsageFault(f"--most {percent}: give a number from 1 to 100")
+    return percent / 100
 
 
 def _steps(text: str) -> tuple[Step, ...]:

@@ -9,11 +9,11 @@ from toolkit import acceptance
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.incident.faults import Fault, cure_of, judged, reason_of
-from toolkit.incident.state import Incident
+from toolkit.incident.state import Incident, now
 from toolkit.incident.steps import STEPS, Step
-from toolkit.incident.watching import Asked, Watch
+from toolkit.incident.watching import Asked, Watch, allowed, beyond
 from toolkit.node import accept, checks, playbooks
-from toolkit.node.drain import IncidentDrain, drained_by_incident
+from toolkit.node.drain import IncidentDrain, still_drained
 from toolkit.node.head import last_words, run_on
 from toolkit.node.leave import wait_empty
 from toolkit.support.gather import Request, make
@@ -64,15 +64,16 @@ class Mending:
             self._at("done", f"takes work again, mended by {self.incident.mended_by or 'nothing'}")
         except Stays as fault:
             self._at("waits", str(fault))
-            self.say(f"stays drained: {fault}")
+            self.say(f"{'stays drained: ' if self.incident.drained else ''}{fault}")
             return Exit.FAILED
         self.say(self.incident.why)
         return Exit.OK
 
     def _at(self, step: Step, why: str = "") -> None:
-        self.incident = self.kept.write(self.incident.model_copy(update={"step": step, "why": why}))
+        ended = now() if step == "done" else self.incident.ended
+        self.incident = self.kept.write(self.incident.model_copy(update={"step": step, "why": why, "ended": ended}))
 
-    def _note(self, **changed: str) -> None:
+    def _note(self, **changed: str | bool) -> None:
         self.incident = self.kept.write(self.incident.model_copy(update=changed))
 
     def _step(self, step: Step) -> None:
@@ -93,13 +94,21 @@ class Mending:
 
     def _ours(self) -> bool:
         there = self.head.nodes().get(checks.short(self.node.name))
-        return there is not None and not there.serves and drained_by_incident(there.reason)
+        return there is not None and not there.serves and still_drained(there.state, there.reason, self.incident.reason)
 
     def _drain(self) -> None:
-        """By the watch already, unless it was killed between its note and its word to Slurm."""
-        there = self.head.nodes().get(checks.short(self.node.name))
-        if there is not None and there.serves:
-            self.head.drain(checks.short(self.node.name), IncidentDrain(reason_of(self.incident.faults)))
+        """By the watch already, unless it was killed between its note and its word to Slurm. Who was drained and serves
+        was resumed by a person."""
+        if self.incident.drained:
+            return
+        with self.kept.draining():
+            pool = self.head.nodes()
+            there = pool.get(checks.short(self.node.name))
+            if there is not None and there.serves:
+                if allowed(pool, self.asked.share) < 1:
+                    raise Stays(f"{reason_of(self.incident.faults)}; {beyond(pool)}", Exit.FAILED)
+                self.head.drain(checks.short(self.node.name), IncidentDrain(reason_of(self.incident.faults)))
+            self._note(drained=True)
 
     def _support(self) -> None:
         """Before anything is restarted. That it cannot be made stops nothing that was allowed."""

@@ -6,17 +6,18 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from toolkit.deploy.site_state import SiteState
 from toolkit.errors import UsageFault
-from toolkit.incident.faults import Fault, Seen
+from toolkit.incident.faults import Fault, Seen, reason_of
 from toolkit.incident.steps import Step
-from validation.base import bounded
+from toolkit.node.drain import IncidentDrain
+from validation.base import bounded, files
 
 
 def now() -> str:
@@ -31,7 +32,8 @@ def since(time: str) -> float:
 
 class Incident(BaseModel):
     """One of a node. `step`: begun last; `why`: for what it waits, or how it ended; `file`: for support;
-    `again`: it was mended less than a day before, and what comes back is left to a person."""
+    `again`: it was mended less than a day before, and what comes back is left to a person; `drained`: Slurm has taken
+    the drain, so that who resumes the node from then on is a person; `ended`: when it was done."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,11 +46,21 @@ class Incident(BaseModel):
     run: str = ""
     mended_by: str = ""
     again: bool = False
+    drained: bool = False
+    ended: str = ""
+
+    @property
+    def reason(self) -> str:
+        """With which Slurm holds the node."""
+        return IncidentDrain(reason_of(self.faults)).text
 
     @property
     def open(self) -> bool:
         """Whether something is left to do by itself."""
         return self.step not in ("waits", "done")
+
+
+_SEEN = TypeAdapter(dict[str, Seen])
 
 
 class Kept:
@@ -80,12 +92,20 @@ class Kept:
             os.fsync(log.fileno())
         return found
 
-    def seen(self) -> dict[str, Seen]:
+    def set_aside(self, node: str) -> Path:
+        """A file that cannot be read gets another name, for a person."""
+        return (self.folder / f"{node}.json").replace(self.folder / f"{node}.json.unreadable")
+
+    def seen(self, say: Callable[[str], None]) -> dict[str, Seen]:
         """What is remembered of all nodes; nothing where it cannot be read, as at a first look."""
-        with contextlib.suppress(OSError, ValueError, ValidationError):
-            said = json.loads((self.folder / "seen.json").read_text("utf-8"))
-            return {name: Seen.model_validate(one) for name, one in said.items()}
-        return {}
+        path = self.folder / "seen.json"
+        if not path.exists():
+            return {}
+        try:
+            return _SEEN.validate_json(bounded.read_file(path))
+        except (OSError, ValueError, bounded.TooMuch):
+            say(f"{path}: cannot be read; what is in the kernel logs already is left alone, as at a first look")
+            return {}
 
     def remember(self, seen: dict[str, Seen]) -> None:
         """For the next look."""
@@ -93,9 +113,7 @@ class Kept:
 
     def _written(self, name: str, text: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        new = self.folder / f".{name}.new"
-        new.write_text(text, encoding="utf-8")
-        new.replace(self.folder / name)
+        files.replace(self.folder / name, text.encode())
 
     @contextlib.contextmanager
     def locked(self, what: str) -> Iterator[None]:
@@ -106,4 +124,12 @@ class Kept:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UsageFault(f"another command is at work on {what}; wait for its end") from None
+            yield
+
+    @contextlib.contextmanager
+    def draining(self) -> Iterator[None]:
+        """Between the count of who is out of service and one more drain, no other process of this site drains."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".drain.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             yield

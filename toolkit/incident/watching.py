@@ -7,7 +7,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from toolkit.incident.steps import Step
 from toolkit.inventory import Site, read_site
 from toolkit.lease.jobs.slurm_text import PoolNode
 from toolkit.node import checks
-from toolkit.node.drain import IncidentDrain
+from toolkit.node.drain import IncidentDrain, drained_by_incident
 from toolkit.node.head import Head, run_on
 from validation.base import noise
 from validation.base.counting import number_of
@@ -30,9 +30,12 @@ from validation.measures.gpu.health import GpuHealthFacts
 from validation.model import Node
 
 Say = Callable[[str], None]
-AT_ONCE = 32
+AT_ONCE = 256
+"""Nodes that are read at once; one that hangs has its place for READ_S."""
+SILENT_AT_ONCE = 64
+"""The same of nodes that did not answer the last time: they take nobody's place, and no look waits for them."""
 AGAIN_S = 86400.0
-"""A server that fails again within a day of its last incident's begin is not given back by itself. Project default."""
+"""A server that fails again within a day of its last incident's end is not given back by itself. Project default."""
 MOST_WORDS = 300
 """Of what a node says of itself, in characters."""
 READ_S = 25.0
@@ -75,6 +78,12 @@ def allowed(pool: Mapping[str, PoolNode], share: float) -> int:
     return max(math.floor(len(pool) * share), 1 if len(pool) > 1 else 0) - out
 
 
+def beyond(pool: Mapping[str, PoolNode]) -> str:
+    """In words, where no more may be taken out."""
+    out = sum(not one.serves for one in pool.values())
+    return f"NOT drained, because --most allows no more: out of service {out} of {number_of(len(pool), 'server')}"
+
+
 class Watch:
     """The loop over one site."""
 
@@ -85,18 +94,24 @@ class Watch:
         checks.refuse_joined(self.site.topology, asked.inventory)
         self.head = Head(self.site.topology)
         self.kept = Kept(asked.inventory)
-        self.seen: dict[str, Seen] = self.kept.seen()
+        self.seen: dict[str, Seen] = self.kept.seen(say)
         self.nodes = [node for node in self.site.topology.nodes if "gpu_servers" in node.groups]
         if not self.nodes:
             raise UsageFault(f"{asked.inventory}: no host in group gpu_servers")
         self.children: dict[str, subprocess.Popen[bytes]] = {}
         self._told: dict[str, str] = {}
+        self._workers = ThreadPoolExecutor(min(AT_ONCE, len(self.nodes)))
+        self._silent_workers = ThreadPoolExecutor(min(SILENT_AT_ONCE, len(self.nodes)))
+        self._reading: dict[str, Future[GpuHealthFacts | str]] = {}
+        self._silent: set[str] = set()
 
     def run(self) -> list[Incident]:
         """Until Ctrl-C, or with `once` two looks (what is a state counts at the second). Its incidents."""
         try:
             return self._looks()
         finally:
+            for workers in (self._workers, self._silent_workers):
+                workers.shutdown(wait=False, cancel_futures=True)
             self._end_children()
 
     def _looks(self) -> list[Incident]:
@@ -117,8 +132,7 @@ class Watch:
 
     def look(self) -> list[Incident]:
         """All nodes once; the incidents that are new or not over."""
-        with ThreadPoolExecutor(min(AT_ONCE, len(self.nodes))) as workers:
-            answers = list(zip(self.nodes, workers.map(self.read, self.nodes), strict=True))
+        answers = self._answers()
         pool = self.head.nodes()  # after the reading, which takes its time: somebody may have drained one meanwhile
         fresh = list[tuple[Node, list[Fault]]]()
         before = dict(self.seen)
@@ -137,8 +151,44 @@ class Watch:
             if self._open(node, pool):
                 self.seen[node.name] = _again(self.seen[node.name], before.get(node.name))
         self.kept.remember(self.seen)
+        self._left(pool)
         self._mend()
         return found
+
+    def _answers(self) -> list[tuple[Node, GpuHealthFacts | str]]:
+        """What each node reports. One that did not answer the last time is read on its own: it is in the look in which
+        its answer comes, and holds up nobody."""
+        for node in self.nodes:
+            if node.name not in self._reading:
+                workers = self._silent_workers if node.name in self._silent else self._workers
+                self._reading[node.name] = workers.submit(self.read, node)
+        waited = [one for name, one in self._reading.items() if self.asked.once or name not in self._silent]
+        wait(waited, timeout=READ_S * (math.ceil(len(waited) / AT_ONCE) + 1))
+        found = [(node, self._reading.pop(node.name)) for node in self.nodes if self._reading[node.name].done()]
+        answers = [(node, reading.result()) for node, reading in found]
+        for node, answer in answers:
+            (self._silent.add if isinstance(answer, str) else self._silent.discard)(node.name)
+        return answers
+
+    def _last(self, name: str) -> Incident | None:
+        """The last incident of a node; one that cannot be read is set aside, and holds up nobody."""
+        try:
+            return self.kept.read(name)
+        except UsageFault as fault:
+            self._tell(f"{name}'s file", f"{fault}; it is {self.kept.set_aside(name).name} now")
+            return None
+
+    def _left(self, pool: Mapping[str, PoolNode]) -> None:
+        """Who is drained by an incident that is on no record here, as after the loss of this machine: in words."""
+        for node in self.nodes:
+            there = pool.get(checks.short(node.name))
+            ours = there is not None and not there.serves and drained_by_incident(there.reason)
+            if there is not None and ours and self._last(node.name) is None:
+                self._tell(
+                    f"{node.name}'s drain",
+                    f"{node.name} is drained ({there.reason}), and nothing of it is on record here; look at it and "
+                    f"resume it by hand: scontrol update nodename={there.name} state=resume",
+                )
 
     def _open(self, node: Node, pool: Mapping[str, PoolNode]) -> bool:
         """Whether a node with a fault still takes work: by a dry run, or because no more may be taken out."""
@@ -148,7 +198,7 @@ class Watch:
     def _begun(self, node: Node, faults: list[Fault], pool: dict[str, PoolNode]) -> Incident | None:
         """A new incident, drained where that is allowed; None for one that is known or not to be begun."""
         name, short = node.name, checks.short(node.name)
-        last = self.kept.read(name)
+        last = self._last(name)
         words, there = reason_of(faults), pool.get(short)
         resumed = last is not None and last.step == "waits" and there is not None and there.serves  # by a person
         if last is not None and last.step != "done" and not resumed:
@@ -156,7 +206,7 @@ class Watch:
         if there is None:
             self._tell(name, f"{name}: {words}; Slurm does not know it, so nothing is drained")
             return None
-        again = last is not None and last.step == "done" and since(last.began) < AGAIN_S
+        again = last is not None and last.step == "done" and since(last.ended or last.began) < AGAIN_S
         incident = Incident(node=name, began=now(), faults=tuple(faults), again=again)
         plan = f"{name}: {words}; cure: {cure_of(faults)}"
         if "drain" not in self.asked.steps:
@@ -165,18 +215,17 @@ class Watch:
         if not there.serves:
             self._tell(name, f"{plan}; it takes no work already ({there.reason or there.state}) and is left alone")
             return None
-        if allowed(pool, self.asked.share) < 1:
-            out = sum(not one.serves for one in pool.values())
-            self._tell(
-                name,
-                f"{plan}; NOT drained, because --most allows no more: out of service {out} of "
-                f"{number_of(len(pool), 'server')}",
-            )
-            return None
-        self.kept.write(incident)
-        self.head.drain(short, IncidentDrain(words))
-        pool.clear()
-        pool.update(self.head.nodes())
+        with self.kept.draining():  # what others have done since the look began counts too
+            pool |= self.head.nodes()
+            if not pool[short].serves:  # a person was quicker
+                return None
+            if allowed(pool, self.asked.share) < 1:
+                self._tell(name, f"{plan}; {beyond(pool)}")
+                return None
+            self.kept.write(incident)
+            self.head.drain(short, IncidentDrain(words))
+            incident = self.kept.write(incident.model_copy(update={"drained": True}))
+        pool |= self.head.nodes()
         self.say(f"{plan}; drained")
         return incident
 
@@ -186,14 +235,21 @@ class Watch:
             if child.poll() is not None:
                 del self.children[name]
         for node in self.nodes:
-            incident = self.kept.read(node.name) if self.asked.steps else None
+            incident = self._last(node.name) if self.asked.steps else None
             if incident is not None and incident.open and node.name not in self.children:
                 self.children[node.name] = subprocess.Popen(self._words(node.name), stdin=subprocess.DEVNULL)
 
     def _words(self, name: str) -> list[str]:
         asked = self.asked
         words = [*python_words("toolkit"), "incidents", "-i", str(asked.inventory), "--node", name]
-        words += ["--do", ",".join(asked.steps), "--runs-dir", str(asked.runs_dir)]
+        words += [
+            "--do",
+            ",".join(asked.steps),
+            "--most",
+            f"{asked.share * 100:.12g}",
+            "--runs-dir",
+            str(asked.runs_dir),
+        ]
         words += ["--accepted", asked.accepted] if asked.accepted else []
         return words + (["--grace", str(asked.grace_s)] if asked.grace_s is not None else [])
 

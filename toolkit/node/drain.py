@@ -74,6 +74,13 @@ def drained_by_incident(text: str) -> bool:
     return _INCIDENT.fullmatch(text) is not None
 
 
+def still_drained(state: str, reason: str, ours: str) -> bool:
+    """Whether a node is drained with this very reason, to which nobody has added a word; a node that restarts may have
+    Slurm's own instead."""
+    same = " ".join(reason.split()) == " ".join(ours.split())
+    return "DRAIN" in state.upper() and (same or reason.startswith(_SLURMS_OWN))
+
+
 _SLURMS_OWN = ("Not responding", "Node unexpectedly rebooted")
 """What slurmctld writes itself over the reason of a node that went away for a moment."""
 

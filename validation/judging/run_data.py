@@ -10,7 +10,6 @@ from validation.model import Plan, Result, RunInfo, Topology
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile
-from validation.rules.punch import Point
 from validation.rules.waiver import Waiver
 
 
@@ -25,8 +24,8 @@ class Evidence:
 @dataclass(frozen=True)
 class RunData:
     """`results` may hold several lines of a measurement; none of them counts where `evidence` has something against
-    one. `points`: of the site's punch list. Without a profile everything that the criteria require is owed.
-    `accepted`: what the site trained at when it was accepted.
+    one. Without a profile everything that the criteria require is owed. `accepted`: what the site trained at when it
+    was accepted.
     """
 
     info: RunInfo
@@ -39,4 +38,3 @@ class RunData:
     profile: Profile | None = None
     evidence: Evidence = Evidence()
     accepted: AcceptedRates | None = None
-    points: Sequence[Point] = ()
