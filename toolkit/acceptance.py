@@ -29,7 +29,7 @@ from validation.rules.release import release
 from validation.run.baseline import NAME as BASELINE
 from validation.run.catalogue import load_criteria, read_criteria
 from validation.run.kept import as_kept
-from validation.run.names import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS
+from validation.run.names import CRITERIA, FABRIC, PROFILE, PUNCH, RESULTS, RUN, VERDICT, WAIVERS
 from validation.run.read import Run, read
 from validation.run.rejudge import judge_files
 from validation.signing import is_signed
@@ -326,6 +326,8 @@ def take_rules(run_dir: Path, agreement: Agreement) -> None:
         run.profile_for(criteria)  # refused before anything is moved
     if WAIVERS not in agreement.files:
         run.waivers_for(criteria)
+    if PUNCH not in agreement.files:
+        run.points_for(criteria)
     kept = rundir.supersede(run_dir, agreed=agreement.files) or run_dir
     if kept != run_dir:
         rundir.write_document(kept / RUN, info)  # a copy: without run.json a run is none

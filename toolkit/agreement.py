@@ -1,4 +1,4 @@
-"""What was agreed with the customer: the acceptance profile and the waivers, from command line or inventory."""
+"""What was agreed with the customer: acceptance profile and waivers, from command line or inventory; the punch list."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from validation.plan.suites import SUITES
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile, load_profile, profile_names, profile_origin, profile_path, read_profile
+from validation.rules.punch import load_points
 from validation.rules.waiver import Waiver, load_waivers
-from validation.run.names import PROFILE, WAIVERS
+from validation.run.names import PROFILE, PUNCH, WAIVERS
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Acceptance profile and waivers of a run. `files`: name in the run directory -> text.
+    """Acceptance profile and waivers of a run. `files`: name in the run directory -> text, of the punch list beside
+    the inventory too.
 
     `origin` is the profile's. `chosen` says by what the profile was chosen ("--profile", "the inventory"), "" where
     there is none.
@@ -63,13 +65,17 @@ def find_agreement(
         origin = profile_origin(source.path)
         files[PROFILE] = source.text
     granted: tuple[Waiver, ...] = ()
+    today = datetime.datetime.now().astimezone().date()
+    with contextlib.suppress(ValueError):
+        today = max(today, datetime.date.fromisoformat(created[:10]))
     if waivers is not None:
-        today = datetime.datetime.now().astimezone().date()
-        with contextlib.suppress(ValueError):
-            today = max(today, datetime.date.fromisoformat(created[:10]))
         source = read_source(waivers)
         granted = load_waivers(source, [c.id for c in criteria], today)
         files[WAIVERS] = source.text
+    if folder is not None and (folder / PUNCH).is_file():
+        source = read_source(folder / PUNCH)
+        load_points(source, [c.id for c in criteria], today)
+        files[PUNCH] = source.text
     return Agreement(agreed, chosen if agreed else "", granted, files, origin)
 
 

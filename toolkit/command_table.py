@@ -26,6 +26,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "runs": "List runs with their outcome and signatures",
     },
     "Hand over": {
+        "handover": "Keep the punch list and papers of a handover",
         "report": "Write the report of a run",
         "sign": "Sign a run with an SSH key",
         "bundle": "Pack a run into one file for the customer",

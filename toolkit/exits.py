@@ -106,6 +106,29 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "those of a release and nobody said that they were agreed on (`--rules`)",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "handover points": {
+        Exit.OK: "the points were listed, and no blocking one is open",
+        Exit.FAILED: "the points were listed; a blocking one is open",
+        Exit.USAGE: f"{_USAGE}: a fault in the list, with its line",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "handover update": {
+        Exit.OK: "the list is as the run leaves it, and no blocking point is open",
+        Exit.FAILED: "the list is as the run leaves it; a blocking point is open",
+        Exit.USAGE: f"{_USAGE}: a fault in the list, a run that was not judged, or nobody named for a new point; "
+        "nothing was written",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "handover open": {
+        Exit.OK: "the point is in the list",
+        Exit.USAGE: f"{_USAGE}; nothing was written",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "handover close": {
+        Exit.OK: "the point is closed in the list",
+        Exit.USAGE: f"{_USAGE}; nothing was written",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "support": {
         Exit.OK: "the file was written; what single tools could not read is listed in it",
         Exit.USAGE: f"{_USAGE}: an unknown node or part, a file that is there already, or a full disk; nothing was "

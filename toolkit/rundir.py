@@ -31,6 +31,7 @@ from validation.run.names import (
     INVENTORY,
     PLAN,
     PROFILE,
+    PUNCH,
     REFERENCE,
     RUN,
     TOPOLOGY,
@@ -153,7 +154,7 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
     fresh = {name: value for name, value in now.items() if name in names or name.startswith(rules)}
     kept = {name: value for name, value in info.documents.items() if not name.startswith(rules)}
     documents = {**kept, **fresh}
-    agreed = (PROFILE, WAIVERS)  # not what the plan was made by
+    agreed = (PROFILE, WAIVERS, PUNCH)  # not what the plan was made by
     old, new = ({k: v for k, v in d.items() if k not in agreed} for d in (info.documents, documents))
     replaced = info.replaced if old == new else why
     write_document(run_dir / RUN, info.model_copy(update={"documents": documents, "replaced": replaced}))

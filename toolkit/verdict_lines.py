@@ -17,6 +17,7 @@ from rich.text import Text
 from toolkit.progress import duration
 from validation.base.counting import number_of
 from validation.model import VerdictDoc
+from validation.model.points import counted
 from validation.verdict.glance import Failure, Glance, Group, Suspected
 
 MOST = 3
@@ -106,6 +107,9 @@ def verdict_lines(
     if seen.waived[MOST:]:
         count = number_of(sum(len(waived.criteria) for waived in seen.waived[MOST:]), "more criterion")
         lines.append(Line(f"  waived: {count} by others{_GAP}{MORE}", 10, "yellow"))
+    if verdict.points:
+        held = any(point.keeps_back for point in verdict.points)
+        lines.append(Line(f"  punch list: {counted(verdict.points)}", 14, "yellow" if held else ""))
     if seen.unmeasured:
         reasons = ", ".join(_held(f"{len(one.criteria)} {one.why.value}") for one in seen.unmeasured)
         lines.append(Line(f"  not measured: {reasons}{_GAP}{MORE}", 16))

@@ -20,8 +20,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.functional.test_lease_agent import Start, start  # noqa: F401 - start is a fixture
+from tests.functional.test_lease_agent import start  # noqa: F401 - a fixture
 from tests.support import jupyter_env, lease_forms, torch_engine
+from tests.support.lease_agents import Start
 from tests.support.torch_engine import wait_until
 from tests.support.torch_env import ROOT, plain_environment
 

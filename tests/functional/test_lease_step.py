@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.test_lease_agent import Running, Start, start
+from tests.functional.test_lease_agent import start
+from tests.support.lease_agents import Running, Start
 from tests.support.lease_lab import until
 from toolkit.lease.client import folder_copies
 

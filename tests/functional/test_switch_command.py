@@ -110,6 +110,22 @@ def test_a_switch_whose_key_is_not_known_gets_neither_user_nor_password(
     assert fakes[0].logins == []
 
 
+def test_a_switch_with_another_key_is_sent_nothing_and_the_sentence_has_the_command(
+    tmp_path: Path, fakes: list[FakeSwitch]
+) -> None:
+    fakes += [FakeSwitch({}), FakeSwitch({})]
+    other = fakes[1].known(tmp_path / "other").read_text().replace(str(fakes[1].port), str(fakes[0].port))
+    file = tmp_path / "known_hosts"
+    file.write_text(other)
+    done = toolkit("check", "-i", site(tmp_path, "sonic", fakes[0]), "--known-hosts", file)
+    remove = f"ssh-keygen -f {file} -R '[127.0.0.1]:{fakes[0].port}'"
+    assert (
+        f"not checked: leaf1: its host key is not the known one, so nothing was sent; if it was replaced: {remove}"
+        in (done.output.replace("\n", " "))
+    )
+    assert fakes[0].logins == []
+
+
 def test_a_wrong_password(tmp_path: Path, fakes: list[FakeSwitch], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(collect.PASSWORD, "wrong")
     fakes.append(FakeSwitch({}))

@@ -19,7 +19,6 @@ from toolkit.exits import ANY, MEANINGS
 from toolkit.lease.client.keep_request import DEFAULT_S
 
 FUTURE = {
-    "Hand over": ("witness",),
     "Use GPUs": ("jupyter",),
     "Day two": ("mirror",),
 }

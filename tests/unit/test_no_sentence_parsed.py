@@ -98,6 +98,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "read_text: line.form == 'hostname {name}'",
         "_scheduler: line.text == 'type strict'",
         "_wred: line.text in ('ecn green', 'ecn all')",
+        "once: _ONCE.match(line.text)",
         "_port: line.text == 'mode on'",
         "_port: line.form == 'mtu {mtu}'",
     ),

@@ -57,6 +57,13 @@ def test_a_part_is_found_by_each_of_its_names(word: str, found: str) -> None:
     assert part.serial == found
 
 
+@pytest.mark.parametrize("nothing", ["N/A", "Not Specified", "00000000", "To Be Filled By O.E.M."])
+def test_parts_without_a_serial_number_are_not_one_part(nothing: str) -> None:
+    two = [of_node({"kind": "nic", "pci": f"0000:{bus}:00.0", "serial": nothing}) for bus in ("3b", "5e")]
+    parts = union(part for part in two if part is not None)
+    assert [(part.pci, part.serial) for part in parts] == [(("0000:3b:00.0",), ""), (("0000:5e:00.0",), "")]
+
+
 def test_a_plain_number_is_the_index_of_a_gpu_before_it_is_a_slot() -> None:
     parts = [Part("nic", slot="3", serial="n"), Part("gpu", index=3, slot="7", serial="g"), Part("drive", slot="7")]
     assert find(parts, "3") == parts[1]

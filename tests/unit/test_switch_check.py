@@ -190,6 +190,18 @@ def test_a_file_of_another_system_is_refused_in_one_sentence(text: str, words: s
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("named", [True, False])
+def test_a_configuration_that_was_pasted_twice_is_refused(system: keys.System, named: bool) -> None:
+    text = (DATA / f"{system}.txt").read_text()
+    once = text if named else re.sub(r"(?m)^hostname .*\n", "", text)
+    read_text(once, "leaf1.txt", "leaf1")
+    with pytest.raises(
+        SwitchFault, match=r"leaf1\.txt:\d+: .* stands at line \d+ too, so the file holds more than one"
+    ):
+        read_text(once + once, "leaf1.txt", "leaf1")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
 def test_output_that_was_cut_is_refused_or_its_ports_are_named(
     sites: dict[str, wanted.Site], system: keys.System
 ) -> None:

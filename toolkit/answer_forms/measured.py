@@ -229,3 +229,45 @@ class Verification(Form):
     rules_agreed: bool
     trusted: bool
     signatures: list[CheckedSignature]
+
+
+class ListedPoint(Form):
+    """A point of a punch list, as its file has it."""
+
+    id: str
+    grade: Literal["A", "B", "C"] = Field(alias="class")
+    text: str
+    criterion: str | None
+    node: str | None
+    owner: str
+    due: str
+    blocking: bool
+    opened: str
+    opened_by: str | None = Field(description="the run that found it; null: a person did")
+    closed: str | None
+    closed_by: str | None = Field(description="the run that closed it; null: a person did, or it is open")
+    closed_why: str | None
+
+
+class Points(Form):
+    """`toolkit handover points`: the punch list of a site."""
+
+    file: str
+    points: list[ListedPoint]
+
+
+class OnePoint(Form):
+    """`toolkit handover open` and `toolkit handover close`: the point as it is in the list now."""
+
+    file: str
+    point: ListedPoint
+
+
+class PointsUpdated(Points):
+    """`toolkit handover update`: what a run changed of the punch list."""
+
+    run: str
+    taken: bool = Field(description="the list is in the run now; false: the run is signed")
+    closed: list[str]
+    reopened: list[str]
+    new: list[str]

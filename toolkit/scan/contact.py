@@ -10,7 +10,6 @@ import hashlib
 import http.client
 import json
 import logging
-import shlex
 import socket
 import ssl
 import time
@@ -22,7 +21,7 @@ import paramiko
 
 from toolkit.scan import shipped
 from toolkit.scan.answer import Answer, parse
-from toolkit.scan.known_key import Unknown, policy
+from toolkit.scan.known_key import Unknown, known_as, policy, wrong_key
 from validation.base import bounded, noise
 
 CONNECT_TIMEOUT_S = 10.0
@@ -52,7 +51,7 @@ class Login:
     @property
     def known_as(self) -> str:
         """The node's name in known_hosts."""
-        return self.address if self.port == 22 else f"[{self.address}]:{self.port}"
+        return known_as(self.address, self.port)
 
 
 @dataclass(frozen=True)
@@ -191,8 +190,7 @@ def _understood(said: bytes, err: str, login: Login) -> Outcome:
 def _explain(fault: Exception, login: Login, known_hosts: Path) -> str:
     """One sentence for what went wrong."""
     if isinstance(fault, paramiko.BadHostKeyException):
-        remove = shlex.join(["ssh-keygen", "-f", str(known_hosts), "-R", login.known_as])
-        return f"its host key is not the known one, so nothing was sent; if it was reinstalled: {remove}"
+        return wrong_key(known_hosts, login.address, login.port, "reinstalled")
     if isinstance(fault, socket.gaierror):
         return "its name does not resolve; write its address"
     bmc = _bmc(login.address)

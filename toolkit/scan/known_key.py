@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
+from pathlib import Path
 from typing import Any
 
 import paramiko
@@ -35,3 +37,14 @@ def fingerprint(key: Any) -> str:
     """As `ssh-keygen -l` shows it."""
     digest = hashlib.sha256(base64.b64decode(key.get_base64())).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+def known_as(address: str, port: int) -> str:
+    """What a machine is called in known_hosts."""
+    return address if port == 22 else f"[{address}]:{port}"
+
+
+def wrong_key(known_hosts: Path, address: str, port: int, why: str) -> str:
+    """What is said of a machine that shows another host key; why: what explains it, such as `reinstalled`."""
+    remove = shlex.join(["ssh-keygen", "-f", str(known_hosts), "-R", known_as(address, port)])
+    return f"its host key is not the known one, so nothing was sent; if it was {why}: {remove}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from toolkit.errors import UsageFault
 from validation.base.visible import visible
+from validation.probes.host_parts import serial
 
 MOST_PARTS = 500
 """Of one node: a full server with its memory, drives and ports has about 150. Project default."""
@@ -94,6 +95,11 @@ def _text(value: object) -> str:
     return visible(str(value).strip())[:_TEXT] if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
 
 
+def _serial(value: object) -> str:
+    """A serial number, "" for what firmware writes in place of one: two parts without one are two parts."""
+    return serial(_text(value)) or ""
+
+
 def _texts(value: object) -> tuple[str, ...]:
     each = value if isinstance(value, (list, tuple)) else [value]
     return tuple(filter(None, map(_text, each[:16])))
@@ -112,8 +118,9 @@ def of_node(said: Mapping[str, Any]) -> Part | None:
         return None
     index = said.get("index")
     return Part(
-        kind=str(kind), serial=_text(said.get("serial")), slot=_text(said.get("slot")), model=_text(said.get("model")),
-        firmware=_text(said.get("firmware")), uuid=_text(said.get("uuid")), pci=_pci(said.get("pci")),
+        kind=str(kind), serial=_serial(said.get("serial")), slot=_text(said.get("slot")),
+        model=_text(said.get("model")), firmware=_text(said.get("firmware")), uuid=_text(said.get("uuid")),
+        pci=_pci(said.get("pci")),
         index=index if isinstance(index, int) and not isinstance(index, bool) else None,
         above=_pci(said.get("above")), interfaces=_texts(said.get("interface")), rdma=_texts(said.get("rdma")),
         macs=_texts(said.get("macs")), device=_text(said.get("device")), seen_by=("node",),
@@ -126,7 +133,7 @@ def of_bmc(said: Mapping[str, Any]) -> Part | None:
     if kind not in KINDS:
         return None
     return Part(
-        kind=str(kind), serial=_text(said.get("serial")), bmc_slot=_text(said.get("slot")),
+        kind=str(kind), serial=_serial(said.get("serial")), bmc_slot=_text(said.get("slot")),
         model=_text(said.get("model")), firmware=_text(said.get("firmware")), macs=_texts(said.get("macs")),
         seen_by=("BMC",),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 import paramiko
 
 from toolkit.errors import UsageFault
-from toolkit.scan.known_key import Unknown, fingerprint, policy
+from toolkit.scan.known_key import Unknown, fingerprint, policy, wrong_key
 from toolkit.switches.config import Switch
 from toolkit.switches.keys import System
 from toolkit.switches.lines import SwitchFault
@@ -87,7 +87,7 @@ def _one(name: str, reached: Reached, secret: str | None, known_hosts: Path) -> 
     except SwitchFault:
         raise
     except Exception as fault:  # paramiko raises what sockets and parsers raise
-        raise SwitchFault(f"{name}: {_explain(fault, reached, secret)}") from None
+        raise SwitchFault(f"{name}: {_explain(fault, reached, secret, known_hosts)}") from None
     finally:
         client.close()
 
@@ -116,9 +116,9 @@ def _run(client: Any, command: str, name: str, until: float) -> str:
         channel.close()
 
 
-def _explain(fault: Exception, reached: Reached, secret: str | None) -> str:
+def _explain(fault: Exception, reached: Reached, secret: str | None, known_hosts: Path) -> str:
     if isinstance(fault, paramiko.BadHostKeyException):
-        return "its host key is not the known one, so nothing was sent; if it was replaced: ssh-keygen -R ADDRESS"
+        return wrong_key(known_hosts, reached.address, reached.port, "replaced")
     if isinstance(fault, socket.gaierror):
         return f"{reached.address} does not resolve; write its address"
     if isinstance(fault, paramiko.AuthenticationException) or "No authentication methods" in str(fault):

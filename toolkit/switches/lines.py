@@ -12,6 +12,8 @@ _MORE = re.compile(r"--\s?more\s?--", re.IGNORECASE)
 _PROMPT = re.compile(r"^[\w.@:~()/-]{1,80}[#$>]\s*(?:exit|show .*)?$")
 _SONIC_PORT = re.compile(r"interface (?:Eth\d+/\d+(?:/\d+)*|Ethernet\s?\d+|Eth \d+/\d+(?:/\d+)*)$")
 _OS10_PORT = re.compile(r"interface ethernet\d+/\d+/\d+(?::\d+)?$")
+#: Lines that stand once in a configuration: a hostname whatever it is, a port by its name.
+_ONCE = re.compile(r"(hostname) |interface ")
 #: What shows another system, to name it. The first that is found counts.
 _OTHERS = (
     (re.compile(r"^\s*\{", re.S), "JSON, such as config_db.json of community SONiC"),
@@ -115,6 +117,20 @@ def understand(lines: list[Line], keys: tuple[Key, ...]) -> None:
         if found is not None:
             line.form, line.values = found[0].form, found[1]
             understand(line.below, found[0].lines)
+
+
+def once(blocks: list[Line]) -> None:
+    """SwitchFault where a second configuration follows the first: the lines of both would be read as of one switch."""
+    seen: dict[str, Line] = {}
+    for line in blocks:
+        found = _ONCE.match(line.text)
+        if found is None:
+            continue
+        what = found[1] or line.text
+        if what in seen:
+            raise SwitchFault(f"{line}: `{what}` stands at line {seen[what].number} too, so the file holds more than "
+                              "one configuration; give each switch a file of its own")  # fmt: skip
+        seen[what] = line
 
 
 def block(heads: dict[str, Line], head: str, use: Line) -> Line:

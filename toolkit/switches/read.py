@@ -20,6 +20,7 @@ def read_text(text: str, source: str, name: str) -> Switch:
     system = lines.system_of(text, source)
     blocks = lines.read(text, source)
     lines.understand(blocks, TABLES[system])
+    lines.once(blocks)
     hostname = next((line.values[0] for line in blocks if line.form == "hostname {name}"), name)
     return Switch(hostname, system, source, (sonic if system == "sonic" else os10).ports(blocks))
 

@@ -10,6 +10,7 @@ from validation.model import Plan, Result, RunInfo, Topology
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
 from validation.rules.profile import Profile
+from validation.rules.punch import Point
 from validation.rules.waiver import Waiver
 
 
@@ -24,8 +25,8 @@ class Evidence:
 @dataclass(frozen=True)
 class RunData:
     """`results` may hold several lines of a measurement; none of them counts where `evidence` has something against
-    one. Without a profile everything that the criteria require is owed. `accepted`: what the site trained at when it
-    was accepted.
+    one. `points`: of the site's punch list. Without a profile everything that the criteria require is owed.
+    `accepted`: what the site trained at when it was accepted.
     """
 
     info: RunInfo
@@ -38,3 +39,4 @@ class RunData:
     profile: Profile | None = None
     evidence: Evidence = Evidence()
     accepted: AcceptedRates | None = None
+    points: Sequence[Point] = ()

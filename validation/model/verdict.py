@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 from validation.model.base import Model, ReasonCode, SignOff, VerdictName, lighten
 from validation.model.judgement import Judgement, Judgements, Subject, others
 from validation.model.judgement_columns import Alike, Columned, Served, packed, unpacked
+from validation.model.points import PointState
 
 
 class LeftOut(Model):
@@ -148,6 +149,11 @@ def _told_one_by_one(criterion: CriterionVerdict) -> Iterator[str]:
     yield _LAST + after
 
 
+def _unwritten(verdict: VerdictDoc) -> set[str]:
+    """Keys that are written by themselves, or not at all."""
+    return {"served"} if verdict.points else {"served", "points"}
+
+
 class VerdictDoc(Model):
     """verdict.json. `outcome` says what a rehearsal would have been signed as on hardware that it describes:
     passed (everything judged passed), failed, incomplete (a planned measurement is missing or unusable).
@@ -168,6 +174,7 @@ class VerdictDoc(Model):
     profile: AgreedProfile | None  # None: no profile was agreed on, so everything required is owed
     waivers: tuple[WaiverUse, ...] = ()
     notes: tuple[str, ...] = ()
+    points: tuple[PointState, ...] = ()  # of the punch list; not written where there are none
     served: tuple[Served, ...] = ()  # what `passed` of the criteria is of, in verdict.json alone
 
     @model_validator(mode="after")
@@ -190,6 +197,8 @@ class VerdictDoc(Model):
         without: dict[str, Any] = {"criteria": {n: {"passed"} for n, c in enumerate(criteria) if c.passed is None}}
         if not tables:
             without["served"] = True
+        if not self.points:
+            without["points"] = True
         return super(VerdictDoc, document).model_dump_json(**{"exclude": without, **how})
 
     def written(self) -> Iterator[str]:
@@ -202,7 +211,7 @@ class VerdictDoc(Model):
             yield from super().written()
             return
         rest = self.model_copy(update={"criteria": ()})
-        before, after = super(VerdictDoc, rest).model_dump_json(indent=2, exclude={"served"}).split(_EMPTY)
+        before, after = super(VerdictDoc, rest).model_dump_json(indent=2, exclude=_unwritten(self)).split(_EMPTY)
         yield before + _BEGIN
         for place, criterion in enumerate(self.criteria):
             yield ",\n    " if place else "    "

@@ -40,6 +40,7 @@ from validation.model import (
 from validation.model.built import HowBuilt
 from validation.model.listed_parts import ServerParts
 from validation.model.node_facts import NodeFacts
+from validation.model.points import PointState
 from validation.report.claims import conformance_of, sentence
 from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
 from validation.report.customer import Customer
@@ -204,6 +205,7 @@ class ReportDoc(Model):
     counts: dict[str, int] = Field(description="verdict -> how many criteria have it; every verdict is named")
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverEntry, ...]
+    points: tuple[PointState, ...] = Field(default=(), description="the punch list, as this run closes or keeps it")
     notes: tuple[str, ...]
     limits: tuple[str, ...] = Field(description="what this run cannot show, in sentences")
     left_out: tuple[str, ...] = Field(description="what the plan did not cover, in words")
@@ -389,6 +391,7 @@ def _without(documents: RunDocuments, verdict: VerdictDoc) -> ReportDoc:
         counts=tally(verdict.criteria),
         findings=tuple(map(named, verdict.findings)),
         waivers=_waivers(verdict),
+        points=verdict.points,
         notes=notes(documents, verdict),
         limits=limits(documents, verdict),
         left_out=tuple(left.why for left in documents.plan.left_out),

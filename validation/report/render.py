@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment
 
 from validation.base.files import replace
+from validation.model.points import counted
 from validation.report import criteria, evidence, numbers
 from validation.report.deployments import built
 from validation.report.documents import RunDocuments, read_run
@@ -79,6 +80,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         built=built(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),
+        points_counted=counted(verdict.points),
         annex=evidence.annex(documents),
     )
 

@@ -35,6 +35,7 @@ from validation.plan.suites import SUITES
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, load_fabric
 from validation.rules.profile import Profile, load_profile
+from validation.rules.punch import Point, load_points
 from validation.rules.reference import Reference, load_reference, reference_files
 from validation.rules.release import release
 from validation.rules.waiver import Waiver, load_waivers
@@ -49,6 +50,7 @@ from validation.run.names import (
     FABRIC,
     PLAN,
     PROFILE,
+    PUNCH,
     REFERENCE,
     RESULTS,
     RUN,
@@ -232,6 +234,12 @@ class Run:
             return ()
         return load_waivers(self.source(WAIVERS), [c.id for c in criteria])
 
+    def points_for(self, criteria: Sequence[Criterion]) -> tuple[Point, ...]:
+        """The points of its punch list as they fit these criteria; none where it has no punch.yml."""
+        if not (self.folder / PUNCH).exists():
+            return ()
+        return load_points(self.source(PUNCH), [c.id for c in criteria])
+
     @cached_property
     def hashes(self) -> dict[str, str]:
         """Name -> SHA-256 of the documents that decide what is measured and how it is judged."""
@@ -265,6 +273,7 @@ class Run:
             criteria=self.criteria,
             results=self.results,
             waivers=waivers,
+            points=self.points_for(self.criteria),
             profile=profile,
             evidence=replace(evidence, notes=notes),
             accepted=self.accepted,

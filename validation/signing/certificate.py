@@ -17,6 +17,7 @@ from validation.report.documents import RunDocuments
 from validation.report.pages import environment
 from validation.report.pdf import pdf_bytes
 from validation.report.pdf_record import record_of
+from validation.report.punch_line import punch_line
 from validation.report.render import css_string
 from validation.report.serial_lines import serial_line
 from validation.report.summary import verdict_of
@@ -91,6 +92,7 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         profile=_short(last.profile, _LINE),
         criteria=", ".join(f"{count} {_SAID[name]}" for name, count in counts.items() if count),
         total=len(verdict.criteria),
+        punch=punch_line(verdict, _LINE),
         rules=f"{_short(documents.rules.words, _LINE)} (sha256 {documents.rules.sha256})",
         toolkit=last.toolkit,
         machines=[(_short(_machines(one), _MACHINE), _short(one.serials, _LINE)) for one in machines[:_MACHINES]],

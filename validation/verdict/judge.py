@@ -28,11 +28,13 @@ from validation.model import (
 )
 from validation.model.judgement import Judgements, others
 from validation.model.node_facts import NodeFacts
+from validation.model.points import counted
 from validation.rules.criterion import Criterion
 from validation.rules.virtual import constructed, rehearses, virtual_facts
 from validation.verdict.equals import slower
 from validation.verdict.findings import findings
 from validation.verdict.owed import Debt, decide
+from validation.verdict.punch import blocked, follow
 from validation.verdict.waivers import apply_waivers
 
 SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
@@ -58,6 +60,10 @@ def judge(run: RunData) -> VerdictDoc:
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
     outcome, why = decide(case, debt, verdicts, missing)
+    points = follow(run.points, waived.judged, plan.run, day)
+    held = blocked(points) if outcome == "passed" else ""
+    if held:
+        outcome, why = "incomplete", [*why, held]
     sign_off: SignOff = "REHEARSAL" if rehearsal else _sign_off(outcome, topology)
     if constructed(facts):
         sign_off = "CONSTRUCTED EXAMPLE"
@@ -69,7 +75,7 @@ def judge(run: RunData) -> VerdictDoc:
             "site": topology.site,
             "sign_off": sign_off,
             "outcome": outcome,
-            "headline": _headline(outcome, verdicts, missing, named, why),
+            "headline": _headline(outcome, verdicts, missing, named, why, held),
             "planned": len(plan.measurements),
             "measured": len(plan.measurements) - len(missing),
             "missing": missing,
@@ -85,7 +91,9 @@ def judge(run: RunData) -> VerdictDoc:
                 *run.evidence.notes,
                 *waived.notes,
                 *why,
+                *((f"punch list: {counted(points)}",) if points else ()),
             ),
+            "points": points,
         }
     )
 
@@ -166,6 +174,7 @@ def _headline(
     missing: Sequence[str],
     named: Sequence[Finding],
     why: Sequence[str],
+    held: str = "",
 ) -> str:
     count = Counter(v.verdict for v in verdicts)
     if outcome == "failed":
@@ -173,7 +182,9 @@ def _headline(
         suspect = f"; at fault: {', '.join(dict.fromkeys(f.subject for f in named))}" if named else ""
         words = f"failed: {failed}{suspect}"
     elif outcome == "incomplete":
-        if missing:
+        if held:
+            words = f"incomplete: {held}"
+        elif missing:
             words = (
                 f"incomplete: {number_of(len(missing), 'planned measurement')} "
                 f"{'has' if len(missing) == 1 else 'have'} no usable result"

@@ -1,0 +1,1 @@
+"""The papers of a handover: punch list, units and their sum, witnessed tests."""

@@ -1,0 +1,92 @@
+"""The points of a punch list as of a run: each is closed by it, or kept, with the reason. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+
+from validation.base.counting import be, number_of
+from validation.model import Judgement
+from validation.model.judgement import Judgements, others
+from validation.model.points import PointState
+from validation.rules.punch import Point
+
+_OPEN = {"fail": "fails", "not-measured": "was not measured", "waived": "is waived, not passed"}
+BY_HAND = "no criterion measures it, so a person closes it"
+
+
+def follow(
+    points: Sequence[Point], judged: Mapping[str, Sequence[Judgement]], run: str, day: datetime.date | None
+) -> tuple[PointState, ...]:
+    """What the run says of each point. `judged`: criterion id -> its judgements, waivers already applied; `day` is the
+    run's.
+    """
+    return tuple(_one(point, judged, run, day) for point in points)
+
+
+def _one(point: Point, judged: Mapping[str, Sequence[Judgement]], run: str, day: datetime.date | None) -> PointState:
+    proved, against, why = (False, False, BY_HAND) if point.criterion is None else _said(point, judged)
+    by, reopened = point.closed_by, False
+    if point.open:
+        closed, by = proved, run if proved else None
+    else:
+        closed, reopened = not against, against
+        by = None if against else by
+        when = f"closed on {point.closed}: {point.closed_why}"
+        why = f"was {when}; and now: {why}" if against else when
+    return PointState(
+        id=point.id,
+        grade=point.grade,
+        text=point.text,
+        criterion=point.criterion,
+        node=point.node,
+        owner=point.owner,
+        due=point.due.isoformat(),
+        blocking=point.blocking,
+        opened=point.opened.isoformat(),
+        opened_by=point.opened_by,
+        state="closed" if closed else "open",
+        closed_by=by,
+        why=why,
+        reopened=reopened,
+        late=not closed and day is not None and day > point.due,
+    )
+
+
+def _said(point: Point, judged: Mapping[str, Sequence[Judgement]]) -> tuple[bool, bool, str]:
+    """Whether the run proves that a point is done, whether it shows the contrary, and why."""
+    assert point.criterion is not None
+    all_ = judged.get(point.criterion, ())
+    mine = [
+        j for j in (all_ if point.node is not None else others(all_)) if point.node is None or concerns(j, point.node)
+    ]
+    passed = sum(j.verdict == "pass" for j in mine)
+    if point.node is None and isinstance(all_, Judgements):
+        passed += len(all_) - len(mine)
+    where = f" of {point.node}" if point.node else ""
+    for verdict, words in (
+        ("fail", "fails"),
+        ("not-measured", "was not measured"),
+        ("waived", "is waived, not passed"),
+    ):
+        odd = [j for j in mine if j.verdict == verdict]
+        if odd:
+            about = f" ({odd[0].subject})" if odd[0].subject != point.node else ""
+            return False, verdict == "fail", f"{point.criterion}{where} {words}{about}: {odd[0].reason}"
+    if not passed:
+        return False, False, f"this run judged nothing{where} by {point.criterion}"
+    return True, False, f"{point.criterion} passes{where}: {number_of(passed, 'judgement')}"
+
+
+def concerns(judgement: Judgement, node: str) -> bool:
+    """Whether a judgement is about a node, or about the very subject of that name."""
+    return judgement.subject == node or any(end.node == node for end in judgement.about.ends)
+
+
+def blocked(points: Sequence[PointState]) -> str:
+    """Words where open points keep a run from being accepted; "" where none does."""
+    held = [point.id for point in points if point.keeps_back]
+    if not held:
+        return ""
+    shown = ", ".join(held[:8]) + (f" and {len(held) - 8} more" if held[8:] else "")
+    return f"{number_of(len(held), 'blocking point')} of the punch list {be(len(held))} open: {shown}"
