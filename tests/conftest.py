@@ -5,7 +5,7 @@
 - With ELASTIC_AI_COMPLETE=1 (bin/test sets it, after it has installed every tool) a skipped test is a failed one, but
   for what depends on the machine itself: reasons that begin with "this machine" or "needs root".
 - Property tests try the same examples in every run; with `--rest` they try new ones, which may find what nobody knew.
-- A failed test is repeated once where this machine stood still under it, or in a lab (tests/support/standstill.py).
+- A failed test is repeated once where this machine stood still, or it starts programs (tests/support/standstill.py).
 - Tests marked `rest` run with `--rest` only; docs/testing.md lists them with the reason, and bin/test prints that.
 """
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.standstill import MOST_REPEATED
+from tests.support.standstill import MOST_REPEATED, SHARED
 
 pytestmark = pytest.mark.computes
 
@@ -82,10 +82,11 @@ def test_no_more_than_a_few_are_repeated(tmp_path: Path) -> None:
     assert f"= repeated: {MOST_REPEATED} =" in said
 
 
-def test_a_failure_on_a_lab_is_repeated_once_and_listed(tmp_path: Path) -> None:
-    """Its machines share this one: what one of them does a second later is no fault."""
+@pytest.mark.parametrize("folder", SHARED)
+def test_a_failure_of_real_programs_is_repeated_once_and_listed(tmp_path: Path, folder: str) -> None:
+    """They share this machine: what one of them does a second later is no fault, and what fails twice is one."""
     tests = "def test_late():\n    assert not once('late'), 'too early'\n" + KINDS["quick"]
-    said = played(tmp_path / "integration", tests)
+    said = played(tmp_path / folder, tests)
     assert "1 failed, 1 passed" in said.splitlines()[-1], said
     assert "= repeated: 2 =" in said
     assert "too early" in said.partition("its first failure")[2]

@@ -1,9 +1,9 @@
 """A failed test is repeated, once, where this machine stood still under it (nothing was scheduled for over a second),
-and where it is one of a lab, in folder `integration`: several machines with all their services share its processors.
+and where it starts real programs, as those of the folders in SHARED do: they share the processors with other checks.
 
 Tests wait for real programs with limits of seconds. A host that takes the processors away for longer, as a virtual
-machine's may, ends such a wait without a fault of anybody. The end of the run lists what was repeated with its first
-failure, and no more than MOST_REPEATED tests of a run are.
+machine's may, ends such a wait without a fault of anybody; a failure that is there again counts. The end of the run
+lists what was repeated with its first failure, and no more than MOST_REPEATED tests of a run are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,14 @@ from _pytest.runner import call_and_report
 BEAT_S = 0.1
 STILL_S = 1.0
 MOST_REPEATED = 3
-#: The folder with the tests of a lab.
-LAB = "integration"
+PROGRAMS = "its programs share this machine with other checks"
+#: Folders whose tests start real programs: why what such a one does a second later may be no fault.
+SHARED = {
+    "integration": "the machines of a lab share this one",
+    "functional": PROGRAMS,
+    "engine": PROGRAMS,
+    "engine_torch": PROGRAMS,
+}
 #: Test, why it was repeated, how it failed at first.
 REPEATED = pytest.StashKey[list[tuple[str, str, str]]]()
 
@@ -91,7 +97,7 @@ def _why(item: pytest.Item, still_s: float) -> str:
     """Why its failure may be nobody's fault, or ""."""
     if still_s >= STILL_S:
         return f"nothing was scheduled for {still_s:.1f} s"
-    return "the machines of a lab share this one" if item.path.parent.name == LAB else ""
+    return SHARED.get(item.path.parent.name, "")
 
 
 def summary(reporter: pytest.TerminalReporter, config: pytest.Config) -> None:
