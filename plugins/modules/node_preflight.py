@@ -21,6 +21,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.foreign import 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims, renamed
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packet_filter import read_filters
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.time_servers import ask_time_servers
 
 DOCUMENTATION = r"""
 module: node_preflight
@@ -33,6 +34,7 @@ options:
   disk_paths: {description: paths whose free space is asked for, type: list, elements: path, default: []}
   sysfs_root: {description: where hardware is read; tests plant their own tree, type: path, default: /sys}
   controller_time_s: {description: the controller's clock just before this call, type: float, required: true}
+  time_servers: {description: those to ask for the time (in a container none), type: list, elements: str, default: []}
 author: Elastic AI Toolkit
 """
 EXAMPLES = r"""
@@ -67,6 +69,7 @@ headers: {description: of the running kernel - present or installable or missing
 secure_boot: {description: enabled or disabled or unsupported or unknown, returned: always, type: str}
 mok_enrolled: {description: this node's signing keys that its firmware trusts, returned: always, type: list}
 sqv: {description: whether apt of this node verifies signatures by sqv, returned: always, type: bool}
+time_servers: {description: by server why it gave no time - empty where it did, returned: always, type: dict}
 tuned_profile: {description: profile of the tuned that runs, empty where none runs, returned: always, type: str}
 jobs: {description: numbers of Slurm's jobs that have a step or a lease on this node, returned: always, type: list}
 provisioned_release: {description: stack release that this node was provisioned with, returned: always, type: str}
@@ -276,12 +279,14 @@ def main() -> None:
             "disk_paths": {"type": "list", "elements": "path", "default": []},
             "sysfs_root": {"type": "path", "default": "/sys"},
             "controller_time_s": {"type": "float", "required": True},
+            "time_servers": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     arrival = time.time()  # at once: what follows must not count as an offset of the clock
     links, links_error = read_links(module)
     hostname = socket.gethostname()
+    in_container = read_container()
     module.exit_json(
         changed=False,
         hostname=hostname,
@@ -302,10 +307,11 @@ def main() -> None:
         links_error=links_error,
         filters=read_filters(plain(module).run_command),
         network=read_network(module, links),
-        headers=read_headers(module, read_container()),
+        headers=read_headers(module, in_container),
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
         mok_enrolled=read_mok_enrolled(module),
         sqv=Path("/usr/bin/sqv").exists(),
+        time_servers={} if in_container else ask_time_servers(module.params["time_servers"]),
         tuned_profile=read_tuned(module),
         jobs=read_jobs(),
         provisioned_release=read_release(),

@@ -16,6 +16,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.preflight_netwo
     filter_notes,
     filter_reasons,
     listen_reasons,
+    time_notes,
     time_reasons,
 )
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.preflight_node import (
@@ -152,7 +153,7 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         )
     own = python_notes(observed, wanted) + device_notes(observed, wanted) + tuned_notes(observed)
     own += claim_notes(observed, wanted)
-    own += carrier_notes(observed, wanted) + filter_notes(observed, wanted)
+    own += carrier_notes(observed, wanted) + filter_notes(observed, wanted) + time_notes(observed, wanted)
     return notes + own + site_notes(observed, wanted) + foreign_notes(observed, wanted)
 
 

@@ -83,6 +83,23 @@ def time_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         )
 
 
+def time_notes(observed: Json, wanted: Json) -> list[str]:
+    """Time servers that give no time. Nodes of the site are not asked: they serve it once they are set up."""
+    servers = (wanted.get("time") or {}).get("servers")
+    if servers and observed.get("in_container"):
+        return ["its time servers were not asked: it is a container, and has its host's clock"]
+    said = observed.get("time_servers") or {}
+    silent = [f"{name}: {why}" for name, why in said.items() if why]
+    if not silent:
+        return []
+    which = "none of its time servers gives the time" if len(silent) == len(said) else "a time server gives no time"
+    after = "it would keep a time of its own: " if len(silent) == len(said) else ""
+    return [
+        f"{which} ({'; '.join(silent)}): {after}see that the node reaches it by UDP port 123, or name another one "
+        "(base_chrony_servers)"
+    ]
+
+
 def _is_network(text: str) -> bool:
     """Of `10.0.0.0/16`, `2001:db8::/32`, `all`."""
     try:

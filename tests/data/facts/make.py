@@ -350,6 +350,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "secure_boot": "disabled",
         "sqv": system in ("debian13", "ubuntu2604"),
         "systemd": True,
+        "time_servers": {},
         "tuned_profile": "",
     }
 
