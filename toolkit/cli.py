@@ -41,7 +41,6 @@ class LazyGroup(ToolkitGroup):
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Usage, then the commands by their groups, then the options; one screen."""
         self.format_usage(ctx, formatter)
-        formatter.write_paragraph()
         formatter.write(f"{self.help}\n")
         formatter.write_paragraph()
         if formatter.width >= NARROW:

@@ -1,7 +1,7 @@
 """All commands, by what they are for: what `toolkit --help` prints, without importing any of them.
 
 A command NAME is the attribute NAME of `toolkit.commands.NAME`. Its line here is the first sentence of its own help,
-which a test compares. `toolkit --help` fits a screen of 50 lines while there are at most 41 commands.
+which a test compares. `toolkit --help` fits a screen of 50 lines while there are at most 43 commands.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "upgrade": "Bring a site to another stack release",
         "rollback": "Undo an upgrade, to the versions on record",
         "incidents": "Take out and mend GPU servers that fail",
+        "rotate": "Exchange munge key and registry certificates",
         "backup": "Back up the head of a pool, and copy the file here",
         "restore": "Bring back the head of a pool from a backup",
     },

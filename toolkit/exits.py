@@ -213,6 +213,14 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}; nothing was changed",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; the same command goes on where each server is",
     },
+    "rotate": {
+        Exit.OK: "all is exchanged and tried on every node, or nothing was to do (--dry-run: the plan was printed)",
+        Exit.FAILED: "a node failed: all have the old key again, or the rotation is open and the same command goes on; "
+        "each node is named",
+        Exit.USAGE: f"{_USAGE}, or a node does not answer or has another key; nothing was changed",
+        Exit.INCOMPLETE: "all is exchanged, and a node was left out (`--without`), or a job ended meanwhile",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was begun was taken back, or the next call ends it",
+    },
     "backup": {
         Exit.OK: "the backup was made, read back and copied, and every one that the head keeps can be read",
         Exit.FAILED: "none was made, or one that the head keeps cannot be read; it is named",

@@ -305,6 +305,31 @@ CASES = [
         {"node": "head"},
         "head has no readable backup of the last 1h 0m 0s; journalctl -u elastic-ai-backup there says why",
     ),
+    Case(
+        "CertificateEnds",
+        {'elastic_ai_certificate_days_left{node="head",certificate="registry"}': steady(29.5)},
+        {'elastic_ai_certificate_days_left{node="head",certificate="registry"}': steady(30)},
+        60,
+        {"node": "head", "certificate": "registry"},
+        "The certificate of the registry on head ends in 29.5 days. Those of the registry: toolkit rotate registry; "
+        "the page's own is made new by a deployment",
+    ),
+    Case(
+        "MungeKeyOld",
+        {f"elastic_ai_munge_key_age_days{HEAD}": steady(366)},
+        {f"elastic_ai_munge_key_age_days{HEAD}": steady(365)},
+        60,
+        {"node": "head"},
+        "The munge key of head is 366 days old; toolkit rotate munge-key makes another while jobs run",
+    ),
+    Case(
+        "RotationOpen",
+        {'elastic_ai_rotation_open{node="head",key="munge-key"}': steady(1)},
+        {'elastic_ai_rotation_open{node="head",key="munge-key"}': steady(0)},
+        60,
+        {"node": "head", "key": "munge-key"},
+        "A rotation (munge-key) on head was begun and not finished; toolkit rotate munge-key ends it",
+    ),
 ]
 
 

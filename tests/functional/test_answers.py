@@ -66,6 +66,7 @@ ELSEWHERE = {
     "pool-page": "test_pool_page.py",
     "upgrade": "../unit/test_upgrade.py",
     "backup": "test_backup.py",
+    "rotate": "../unit/test_rotate.py",
     "points": "test_punch_walk.py",
     "point": "test_punch_walk.py",
     "points-updated": "test_punch_walk.py",

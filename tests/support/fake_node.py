@@ -153,7 +153,7 @@ def _containers(node: FakeNode) -> None:
 
 def _head(node: FakeNode) -> None:
     node.runs("mariadb", "slurmdbd", "slurmctld", "elastic-ai-pool-sync.timer")
-    node.runs("prometheus", "elastic-ai-pool-metrics", "docker-registry")
+    node.runs("prometheus", "elastic-ai-pool-metrics", "elastic-ai-keys-metrics", "docker-registry")
     node.said["sinfo"] = (0, "gpu1 idle\n")
     node.said["ss -Hltn 'sport = :9090'"] = (0, "LISTEN 0 4096 127.0.0.1:9090 0.0.0.0:*\n")
     node.said["ss -Hltn 'sport = :5000'"] = (0, "LISTEN 0 4096 10.0.0.10:5000 0.0.0.0:*\n")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import os
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +29,11 @@ DASHBOARD = json.loads((ROLE / "files/pool.json").read_text("utf-8"))
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The two programs as modules; they find textfile.py beside them, as on a node."""
+    """The programs as modules; they find textfile.py beside them, as on a node."""
     monkeypatch.syspath_prepend(str(ROLE / "files"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    modules = {name: importlib.import_module(name) for name in ("textfile", "gpu_metrics", "pool_metrics")}
+    names = ("textfile", "gpu_metrics", "pool_metrics", "keys_metrics")
+    modules = {name: importlib.import_module(name) for name in names}
     yield modules
     for name in modules:
         sys.modules.pop(name)
@@ -184,7 +188,7 @@ def expressions() -> list[str]:
 
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
-    known |= set(SITE_METRICS) | set(BACKUP_METRICS)
+    known |= set(programs["keys_metrics"].HELP) | set(SITE_METRICS) | set(BACKUP_METRICS)
     known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}
     assert asked <= known
@@ -238,3 +242,33 @@ def test_prometheus_asks_where_the_exporter_answers() -> None:
     assert target("gpu1", {"ansible_host": "192.0.2.7", "monitoring_listen": "10.0.0.1"}, 9100) == "10.0.0.1:9100"
     assert target("gpu1", {"ansible_host": "fd00::1", "monitoring_listen": "0.0.0.0"}, 9100) == "[fd00::1]:9100"
     assert target("gpu1", {}, 9100) == "gpu1:9100"
+
+
+def test_days_left_of_certificates_and_the_age_of_the_munge_key(programs: Any, tmp_path: Path) -> None:
+    """Real certificates; a bundle counts by its first, and one that nobody reads is said and hides no other."""
+    registry, slurm = tmp_path / "etc/elastic-ai/registry", tmp_path / "etc/elastic-ai/slurm"
+    registry.mkdir(parents=True)
+    slurm.mkdir()
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    for name, days in (("server", "20"), ("ca", "100")):
+        where = ["-keyout", "/dev/null", "-out", str(registry / f"{name}.crt"), "-subj", "/CN=x", "-days", days]
+        subprocess.run([*made, *where], check=True, capture_output=True)
+    with (registry / "ca.crt").open("ab") as both:
+        both.write((registry / "server.crt").read_bytes())
+    (registry / "client.crt").write_text("nothing")
+    (slurm / "munge.key").write_text("key")
+    old = time.time() - 400 * 86400
+    os.utime(slurm / "munge.key", (old, old))
+    (slurm / "rotation").mkdir()
+    (slurm / "rotation/rotation.json").write_text("{}")
+    samples, fault = programs["keys_metrics"].read(tmp_path)
+    found = {(name, *labels.values()): round(value) for name, labels, value in samples}
+    assert found == {
+        ("elastic_ai_certificate_days_left", "registry"): 20,
+        ("elastic_ai_certificate_days_left", "registry authority"): 100,
+        ("elastic_ai_munge_key_age_days",): 400,
+        ("elastic_ai_rotation_open", "munge-key"): 1,
+        ("elastic_ai_rotation_open", "registry"): 0,
+    }
+    assert "client.crt is no certificate" in fault
+    assert programs["keys_metrics"].read(tmp_path / "none") == ([], None)

@@ -175,6 +175,29 @@ class HeadRestored(Form):
     not_asked: list[str] = Field(description="GPU servers that did not answer")
 
 
+class RotatedKey(Form):
+    """A key or certificate that machines share."""
+
+    what: Literal["munge-key", "registry"]
+    state: Literal["planned", "nothing to do", "done", "gone back", "open"]
+    changes: dict[str, list[str]] = Field(description="node -> files and units; of --dry-run")
+    cannot: list[str] = Field(description="what cannot be had without a pause; of --dry-run")
+    left: dict[str, str] = Field(description="node -> why it is not done")
+    jobs_running: int
+    jobs_waiting: int
+    jobs_lost: dict[str, str] = Field(description="job -> state in which it ended meanwhile")
+    seconds: float
+    paused_s: float = Field(description="how long no job started")
+    why: str
+
+
+class Rotated(Form):
+    """`toolkit rotate`."""
+
+    left_out: list[str] = Field(description="nodes that were left out")
+    rotations: list[RotatedKey]
+
+
 class IncidentFound(Form):
     """A GPU server that failed, and how far its cure has come."""
 

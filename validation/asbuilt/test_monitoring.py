@@ -50,7 +50,7 @@ def test_prometheus_listens_where_it_should_and_nowhere_else(host: Host, site: S
         not_applicable(f"the head is {site.head}")
     if site.system.startswith("el"):
         not_applicable("this system has no package of Prometheus")
-    off = _off(host, "prometheus", "elastic-ai-pool-metrics")
+    off = _off(host, "prometheus", "elastic-ai-pool-metrics", "elastic-ai-keys-metrics")
     assert not off, f"does not run, or is not enabled: {', '.join(off)}"
     wanted = str(site.wants("monitoring_prometheus_listen"))
     address, _, port = wanted.rpartition(":")
