@@ -74,6 +74,18 @@ def test_a_failure_under_a_standstill_is_repeated_once_and_listed(
     assert not repeated or {"spoilt": "too late", "faulty": "always"}[kind] in said.partition("its first failure")[2]
 
 
+def test_a_clock_that_a_test_put_in_is_left_to_it(tmp_path: Path) -> None:
+    tests = """
+def test_clock(monkeypatch):
+    import time
+    looked, sleep = [], time.sleep
+    monkeypatch.setattr(time, "monotonic", lambda: looked.append(1) or float(len(looked)))
+    sleep(0.5)
+    assert looked == []
+"""
+    assert "1 passed" in played(tmp_path, tests)
+
+
 def test_no_more_than_a_few_are_repeated(tmp_path: Path) -> None:
     """A machine that always stands still, or a fault in all of them, does not double the time of a run."""
     one = "def test_{0}():\n    still(1.2)\n    assert once('{0}') == False, '{0}'\n"

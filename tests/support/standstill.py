@@ -9,8 +9,8 @@ lists what was repeated with its first failure, and no more than MOST_REPEATED t
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
+from time import monotonic  # this one: a test may put a clock of its own into the module, and count who looks at it
 
 import pytest
 from _pytest.runner import call_and_report
@@ -46,9 +46,9 @@ class Standstill:
         self._thread.join()
 
     def _watch(self) -> None:
-        before = time.monotonic()
+        before = monotonic()
         while not self._over.wait(BEAT_S):
-            now = time.monotonic()
+            now = monotonic()
             self.longest_s = max(self.longest_s, now - before - BEAT_S)
             before = now
 
