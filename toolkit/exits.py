@@ -76,7 +76,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "a check failed, or a part is not the one that was signed, or not where it was",
         Exit.USAGE: f"{_USAGE}; nothing was checked",
         Exit.INCOMPLETE: "no check failed, and one could not be run: a node not reached, a check that is gone, "
-        "a signed part that was not read",
+        "a signed part that was not read; or the signed paper has ended: its last day, or firmware or driver changed",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "report": {
@@ -103,7 +103,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "signed",
         Exit.USAGE: _USAGE,
         Exit.INCOMPLETE: "as it was signed, but something could not be checked on this machine, or the rules are not "
-        "those of a release and nobody said that they were agreed on (`--rules`)",
+        "those of a release and nobody said that they were agreed on (`--rules`), or its last day has passed",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "handover points": {

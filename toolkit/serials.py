@@ -7,6 +7,7 @@ import contextlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from xml.etree.ElementTree import Element, SubElement
@@ -14,6 +15,7 @@ from xml.etree.ElementTree import Element, SubElement
 from toolkit import rundir
 from toolkit.exits import Exit
 from validation.analysis.denial import last_results
+from validation.analysis.paper_ends import ended_by
 from validation.analysis.part_changes import DIFFERENT, PartChange, part_changes
 from validation.base.counting import number_of
 from validation.base.errors import ToolkitError
@@ -30,11 +32,13 @@ from validation.model.listed_parts import ServerParts, doubled
 from validation.model.node_facts import NodeFacts
 from validation.run.read import read
 from validation.signing import MANIFEST, is_signed
+from validation.signing.last_day import expired
 
 if TYPE_CHECKING:
     from validation.signing.record import Record
 
 HEAD = "serial numbers"
+PAPER = "signed paper"
 State = Literal["same", "different", "incomplete", "not-compared"]
 
 
@@ -49,12 +53,25 @@ class Signed:
 
 @dataclass(frozen=True)
 class PartsChecked:
-    """What the comparison comes to. `of`: how many parts with a serial number the signed run lists in these nodes."""
+    """What the comparison comes to. `of`: how many parts with a serial number the signed run lists in these nodes;
+    `ended`: firmware and drivers that are others than when it was signed.
+    """
 
     signed: Signed
     of: int
     changes: tuple[PartChange, ...] = ()
     doubled: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+
+    @property
+    def last_day(self) -> str:
+        """Until when the signed paper holds; "" where it names no day."""
+        return self.signed.record.last_day if self.signed.record is not None else ""
+
+    @property
+    def expired(self) -> bool:
+        """Whether that day has passed."""
+        return expired(self.last_day, datetime.now(timezone.utc).date())
 
     @property
     def different(self) -> tuple[PartChange, ...]:
@@ -78,13 +95,15 @@ class PartsChecked:
         """FAILED where a part is not as signed; INCOMPLETE where one was not read, or the signed run was changed."""
         if self.signed.record is not None and self.signed.record.fault:
             return Exit.INCOMPLETE
+        if self.state != "different" and (self.ended or self.expired):
+            return Exit.INCOMPLETE
         return {"different": Exit.FAILED, "incomplete": Exit.INCOMPLETE}.get(self.state, Exit.OK)
 
     def lines(self) -> list[str]:
         """One line for all, and one for each difference."""
         record = self.signed.record
         if record is None or self.signed.why:
-            return [f"{HEAD}  NOT COMPARED: {self.signed.why}"]
+            return [f"{HEAD}  NOT COMPARED: {self.signed.why}", *self._paper()]
         words = record.words
         word = {"same": "ok", "different": "FAILED", "incomplete": "INCOMPLETE"}[self.state]
         counted = [number_of(len(self.different), "difference")] if self.different else []
@@ -95,7 +114,18 @@ class PartsChecked:
         for one in self.changes:
             mark = "FAILED" if one.what in DIFFERENT else marks.get(one.what, "note")
             said.append(f"{HEAD}  {mark} {one.said(words)}")
-        return [*said, *(f"{HEAD}  note {one}" for one in self.doubled)]
+        return [*said, *(f"{HEAD}  note {one}" for one in self.doubled), *self._paper()]
+
+    def _paper(self) -> list[str]:
+        """How long the signed paper holds, and what has ended it."""
+        if not self.last_day or self.signed.record is None:
+            return []
+        changed = any(one.what in DIFFERENT for one in self.changes)
+        ended = [f"{PAPER}  ENDED: {one} {self.signed.record.words}" for one in self.ended]
+        ended += [f"{PAPER}  ENDED: parts are not those that were signed"] if changed else []
+        ended += [f"{PAPER}  EXPIRED: its last day was {self.last_day}"] if self.expired else []
+        again = [f"{PAPER}  what to do: validate the site again, and sign that run"] if ended else []
+        return [*ended, *again] or [f"{PAPER}  ok: holds until {self.last_day}"]
 
     def document(self) -> dict[str, object]:
         """For --json."""
@@ -109,6 +139,9 @@ class PartsChecked:
             "signed_parts": self.of,
             "changes": [{**one.model_dump(mode="json"), "words": one.said(words)} for one in self.changes],
             "doubled": list(self.doubled),
+            "last_day": self.last_day or None,
+            "expired": self.expired,
+            "ended_by": list(self.ended),
         }
 
     def junit(self) -> Element:
@@ -242,4 +275,5 @@ def checked(signed: Signed, now: tuple[ServerParts, ...], whole: bool) -> PartsC
     tags = {one.service_tag.casefold() for one in now if one.service_tag} | {one.node for one in now}
     mine = [one for one in signed.servers if {one.node, (one.service_tag or "").casefold()} & tags]
     of = sum(part.serial is not None for one in mine for part in one.parts)
-    return PartsChecked(signed, of, changes, tuple(map(str, doubled(now))))
+    ended = ended_by(signed.servers, now) if signed.record is not None and signed.record.last_day else ()
+    return PartsChecked(signed, of, changes, tuple(map(str, doubled(now))), ended)

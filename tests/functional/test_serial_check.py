@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +27,13 @@ from toolkit.answer_forms.site import CheckedParts
 from toolkit.inventory import read_inventory
 from toolkit.lab.bmc.constructed import CHASSIS, SYSTEM, server
 from toolkit.lab.bmc.emulated import EmulatedBmc
-from toolkit.serials import PartsChecked, checked, newest_signed, read_now
+from toolkit.serials import PartsChecked, Signed, checked, newest_signed, read_now
 from validation.analysis.part_changes import DIFFERENT
 from validation.model import Node
 from validation.probes.controller import INVENTORY
 from validation.report.formats import write_formats
 from validation.signing.pack import bundle_run
+from validation.signing.record import Record
 from validation.signing.sign import sign_run
 
 pytestmark = [pytest.mark.computes, NEEDS_SSH]
@@ -91,6 +93,10 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield Site(tmp_path, there)
 
 
+AS_SIGNED = f"serial numbers  ok: 46 parts with a serial number {DAY} (run {RUN})"
+HOLDS = "signed paper  ok: holds until 2027-11-21"
+
+
 def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith("serial numbers")]
 
@@ -98,8 +104,31 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
 def test_parts_that_are_the_signed_ones_are_one_line(site: Site) -> None:
     site.sign()
     found = site.checked()
-    assert found.lines() == [f"serial numbers  ok: 46 parts with a serial number {DAY} (run {RUN})"]
+    assert found.lines() == [AS_SIGNED, HOLDS]
     assert found.exit_code == 0
+
+
+def _other_firmware(docs: Docs) -> None:
+    docs[f"{CHASSIS}/NetworkAdapters/NIC.Slot.2"]["Controllers"][0]["FirmwarePackageVersion"] = "99.1.2"
+
+
+def test_other_firmware_ends_the_signed_paper(site: Site) -> None:
+    site.sign()
+    site.change(_other_firmware)
+    found = site.checked()
+    assert found.lines()[0] == AS_SIGNED
+    assert re.fullmatch(
+        rf"signed paper  ENDED: gpu1 slot NIC.Slot.2: .* firmware 99.1.2, was .* {DAY}", found.lines()[1]
+    )
+    assert found.lines()[2] == "signed paper  what to do: validate the site again, and sign that run"
+    assert found.exit_code == 3
+    assert found.document()["ended_by"]
+
+
+def test_a_paper_whose_last_day_has_passed_is_expired_in_lines_document_and_code() -> None:
+    found = PartsChecked(Signed(Record("run", "2024-11-21", "", "2025-11-21"), (), ""), 0)
+    assert found.lines()[1] == "signed paper  EXPIRED: its last day was 2025-11-21"
+    assert (found.exit_code, found.document()["expired"]) == (3, True)
 
 
 def _other_parts(docs: Docs) -> None:
@@ -138,7 +167,7 @@ def test_a_bmc_that_does_not_answer_confirms_nothing_and_nothing_is_gone(site: S
     found = site.checked()
     assert (found.exit_code, found.different) == (3, ())
     assert found.lines()[0].startswith("serial numbers  INCOMPLETE: 6 readings missing, 46 parts")
-    assert all(" NOT READ gpu1: " in line for line in found.lines()[1:])
+    assert all(" NOT READ gpu1: " in line for line in found.lines()[1:-1])
     words = "memory module serial numbers of 32 are not confirmed: not read now (the BMC: "
     assert any(words in line for line in found.lines())
 
@@ -190,7 +219,7 @@ def test_a_packed_bundle_in_the_folder_of_runs_is_the_record_too(site: Site) -> 
     shutil.rmtree(site.run)
     (site.folder / "runs/2026-11-29T10-15-00Z-tcp10.zip").write_bytes(b"no bundle")
     (site.folder / "runs/notes.zip").write_bytes(b"no bundle")
-    assert site.checked().lines() == [f"serial numbers  ok: 46 parts with a serial number {DAY} (run {RUN})"]
+    assert site.checked().lines() == [AS_SIGNED, HOLDS]
     site.change(_other_parts)
     assert (site.checked().state, site.checked().exit_code) == ("different", 1)
 
@@ -200,7 +229,7 @@ def test_a_bundle_counts_beside_its_run_that_lost_its_signatures(site: Site) -> 
     bundle_run(site.run, site.folder / "runs" / f"{RUN}.zip")
     shutil.rmtree(site.run / "signatures")
     (site.run / "MANIFEST.sha256").unlink()
-    assert site.checked().lines() == [f"serial numbers  ok: 46 parts with a serial number {DAY} (run {RUN})"]
+    assert site.checked().lines() == [AS_SIGNED, HOLDS]
 
 
 def test_a_run_whose_signatures_were_taken_away_is_not_passed_over_for_an_older_one(site: Site) -> None:

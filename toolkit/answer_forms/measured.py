@@ -170,6 +170,7 @@ class Signature(Form):
     allowed: list[str]
     rules: str
     certificate: str | None
+    last_day: str = Field(description="until when the paper holds")
 
 
 class Bundle(Form):
@@ -198,12 +199,15 @@ class CheckedSignature(Form):
     rules: str | None
     allowed: list[str]
     certificate: str | None
+    last_day: str | None = Field(description="until when it holds; null: signed by a release that named no day")
 
 
 class Verification(Form):
     """`toolkit verify`: what was checked of a bundle or run, and what was found."""
 
-    answer: Literal["not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "verified", "intact"]
+    answer: Literal[
+        "not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "expired", "verified", "intact"
+    ]
     good: bool
     intact: bool
     path: str
@@ -228,6 +232,8 @@ class Verification(Form):
     other_rules: list[str]
     rules_agreed: bool
     trusted: bool
+    last_day: str | None = Field(description="the first last day of the good signatures")
+    expired: bool = Field(description="that day has passed; what was signed is as authentic as before")
     signatures: list[CheckedSignature]
 
 

@@ -68,6 +68,9 @@ class CheckedParts(Form):
     signed_parts: int = Field(description="parts with a serial number that the signed run lists in these nodes")
     changes: list[SaidChange]
     doubled: list[str] = Field(description="serial numbers that more than one part has now, in words")
+    last_day: str | None = Field(description="until when the signed paper holds; null: it names no day")
+    expired: bool = Field(description="that day has passed")
+    ended_by: list[str] = Field(description="firmware and GPU drivers that are not as signed, in words")
 
 
 class Check(Form):

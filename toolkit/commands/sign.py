@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -23,6 +24,12 @@ from toolkit.working import working
 )
 @click.option("--as", "who", required=True, metavar='"NAME, COMPANY"', help="Name who signs.")
 @click.option(
+    "--until",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DAY",
+    help="Give the paper this last day, as 2027-06-30.  [default: 365 days after the run]",
+)
+@click.option(
     "--allow",
     "allowed",
     multiple=True,
@@ -31,7 +38,15 @@ from toolkit.working import working
 )
 @json_option
 @runs_dir_option
-def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
+def sign(
+    run: str | None,
+    key: Path,
+    who: str,
+    until: datetime | None,
+    allowed: tuple[str, ...],
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
     """Sign a run with an SSH key.
 
     It is signed as what it was judged to be. Without RUN it is the newest. The first signer's report is written again,
@@ -58,7 +73,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
             prepare_signing.complete(run_dir, shown.say)
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
-        signed = sign_run(run_dir, key.expanduser(), name, company, allowed)
+        signed = sign_run(run_dir, key.expanduser(), name, company, allowed, None, until.date() if until else None)
     statement = signed.statement
     for note in signed.notes:
         click.echo(f"note: {note}", err=True)
@@ -70,6 +85,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     click.echo(statement.headline)
     click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")
     click.echo(f"rules: {statement.rules}")
+    click.echo(f"holds until {statement.last_day}")
     for file in statement.allowed:
         click.echo(f"kept although it may contain a secret: {file}")
     click.echo(str(signed.path))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 50
 _WIDE = 2000
-_CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE}
+_CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE, "expired": Exit.INCOMPLETE}
 
 
 @command(epilog=epilogue("verify"))
@@ -74,6 +74,8 @@ def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, a
 
 
 def _lines(found: Verification) -> list[str]:
+    from validation.signing.last_day import ENDS
+
     lines = []
     if found.sign_off == "INSPECTION":
         lines.append("INSPECTION: one machine by no inventory; a signature here is not an acceptance")
@@ -110,6 +112,9 @@ def _lines(found: Verification) -> list[str]:
         if s.fingerprint:
             lines.append(f"  key {s.fingerprint}, signed as {s.sign_off}")
         lines += [f"  kept although it may contain a secret: {file}" for file in s.allowed]
+    if found.last_day:
+        word = "expired: its last day was" if found.expired else "holds until"
+        lines.append(f"paper: {word} {found.last_day}; ended before by {ENDS}")
     if not found.signatures:
         lines.append("signatures: none; nobody has signed this run")
     lines.append(_conclusion(found))
@@ -133,6 +138,7 @@ def _conclusion(found: Verification) -> str:
         f"{'thing' if len(found.unchecked) == 1 else 'things'} could not be checked here",
         "other-rules": "INTACT, BY OTHER RULES: as it was signed, by rules that are no release's; where they were "
         f"agreed on: --rules {found.rules_sha256}",
+        "expired": f"EXPIRED: authentic, as it was signed; its last day was {found.last_day}: measure and sign again",
         "intact": "INTACT: as it was signed; to check whose keys these are, use --allowed-signers",
         "verified": "VERIFIED: intact, and signed with keys of the allowed signers only",
     }[found.answer]

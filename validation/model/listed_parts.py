@@ -68,12 +68,15 @@ class KindRead(Model):
 
 
 class ServerParts(Model):
-    """A server. `service_tag` None: not read. `emulated`: its BMC is a lab's emulation, its parts are constructed."""
+    """A server. `service_tag` None: not read. `emulated`: its BMC is a lab's emulation, its parts are constructed.
+    `driver`: the version of the NVIDIA driver that is loaded, or else installed; None where there is none.
+    """
 
     node: Name
     model: str | None = None
     service_tag: str | None = None
     emulated: bool = False
+    driver: str | None = None
     parts: tuple[ListedPart, ...] = ()
     read: Annotated[tuple[KindRead, ...], Field(description="one of each kind")]
 

@@ -87,7 +87,8 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         customer=_short(customer.customer or "", _LINE // 2),
         project=_short(customer.project or "", _LINE // 2),
         run=_short(last.run, _LINE),
-        measured=f"{documents.info.created[:10]}, {verdict.measured} of {verdict.planned} planned measurements",
+        measured=f"{documents.info.created[:10]}, {verdict.measured} of {verdict.planned} planned measurements"
+        f"{_holds(last)}",
         fabric=_short(f"{documents.fabric.title} ({last.fabric})", _LINE),
         profile=_short(last.profile, _LINE),
         criteria=", ".join(f"{count} {_SAID[name]}" for name, count in counts.items() if count),
@@ -105,6 +106,12 @@ def _view(documents: RunDocuments, statements: Sequence[Statement]) -> dict[str,
         statement=files[-1],
         later=len(statements) > 1,
     )
+
+
+def _holds(last: Statement) -> str:
+    if not last.last_day:
+        return ""
+    return f"; holds until {last.last_day}, while firmware, driver and parts stay"
 
 
 def _machines(one: Delivered) -> str:

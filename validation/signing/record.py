@@ -16,12 +16,13 @@ from validation.signing.verify import hashed_run
 @dataclass(frozen=True)
 class Record:
     """A run as a record of parts. `day`: of its last good signature, "" where nobody signed it, or its files are not
-    those that were signed; `fault`: why not, in words.
+    those that were signed; `fault`: why not, in words. `last_day`: until when the paper holds, "" where it names none.
     """
 
     run: str
     day: str
     fault: str
+    last_day: str = ""
 
     @property
     def words(self) -> str:
@@ -36,7 +37,7 @@ def record_of(run_dir: Path, run: str) -> Record:
     found = hashed_run(run_dir)
     good = [one.time for one in found.signatures if one.state != "bad" and one.time]
     if found.intact and good and not any(one.state == "bad" for one in found.signatures):
-        return Record(run, max(good)[:10], "")
+        return Record(run, max(good)[:10], "", found.last_day or "")
     bad = [f"{one.file}: {one.why}" for one in found.signatures if one.state == "bad"]
     odd = [*found.difference.changed, *found.difference.missing, *found.difference.added]
     why = [f"{', '.join(odd[:3])}: not as signed"] if odd else []

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 from validation.base.files import flush_folder, replace
@@ -22,6 +22,7 @@ from validation.run.rules_hashes import Rules
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import Again, judged_again, made_again
 from validation.signing.certificate import Certificate, certificate
+from validation.signing.last_day import chosen
 from validation.signing.manifest import compare, make_manifest, read_manifest
 from validation.signing.readme import README, readme_text
 from validation.signing.secrets import refuse_secrets
@@ -93,11 +94,18 @@ def prepare(run_dir: Path, rules: Rules) -> None:
 
 
 def sign_run(
-    run_dir: Path, key_file: Path, name: str, company: str, allowed: Iterable[str] = (), moment: datetime | None = None
+    run_dir: Path,
+    key_file: Path,
+    name: str,
+    company: str,
+    allowed: Iterable[str] = (),
+    moment: datetime | None = None,
+    until: date | None = None,
 ) -> Signed:
     """Sign the run in `run_dir` as it stands; the reports must be there already.
 
-    `moment` defaults to now. ConfigError with what to do: an unusable key, files that changed since somebody signed,
+    `moment` defaults to now, `until`, the last day of the paper, to a year after the run; who signs later may name an
+    earlier one. ConfigError with what to do: an unusable key, files that changed since somebody signed,
     a verdict or report that does not follow from the data, something that looks like a secret.
     """
     key = ssh.read_key(key_file)
@@ -110,6 +118,8 @@ def sign_run(
         _unchanged(run_dir, earlier)
     verdict, again = check_data(run_dir, pdf=not first)
     info = load_json(run_dir / "run.json", RunInfo)
+    now = moment or datetime.now(timezone.utc)
+    last = chosen(until, info.day or now.date(), now.astimezone(timezone.utc).date())
     kept = refuse_secrets(run_dir, {*allowed, *(n for s in earlier for n in s.allowed)})
     if first:
         prepare(run_dir, again.rules)
@@ -125,11 +135,12 @@ def sign_run(
         toolkit=release(),
         name=name,
         company=company,
-        time=utc_text(moment or datetime.now(timezone.utc)),
+        time=utc_text(now),
         key=f"{key.fingerprint} ({key.kind})",
         manifest_sha256=hashlib.sha256((run_dir / MANIFEST).read_bytes()).hexdigest(),
         allowed=kept,
         rules=one_line(again.rules.line()),
+        last_day=last.isoformat(),
     )
     notes, made = () if first else again.notes, None
     try:

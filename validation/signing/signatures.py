@@ -38,6 +38,7 @@ class SignatureCheck:
     rules: str | None = None
     allowed: tuple[str, ...] = ()
     certificate: str | None = None
+    last_day: str | None = None
 
 
 MAX_BYTES = 1 << 20
@@ -196,6 +197,7 @@ def _signature(
         rules=statement.rules or None,
         allowed=statement.allowed,
         certificate=statement.certificate[0][0] if statement.certificate else None,
+        last_day=statement.last_day or None,
     )
     return check, statement
 

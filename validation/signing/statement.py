@@ -16,6 +16,7 @@ from validation.model import SignOff, VerdictDoc
 from validation.model.base import NAMESPACES
 from validation.model.load import ConfigError
 from validation.signing import MANIFEST, SIGNATURES
+from validation.signing.last_day import ENDS, day_of
 
 WORDS: dict[SignOff, str] = {
     "ACCEPTED": "ACCEPTED. I sign this run as an acceptance of the system that it measured.",
@@ -46,6 +47,7 @@ _CERTIFICATE = re.compile(
     re.MULTILINE,
 )
 _WIDTH = 10
+_LAST_DAY = "valid-until"
 MOST = 200
 """Characters of a name, a company or a release, at most. Project default."""
 
@@ -55,7 +57,8 @@ class Statement:
     """What somebody signs. `time` is UTC (2026-11-21T12:00:00Z) by the signer's clock, `key` its fingerprint.
 
     `allowed` names files that were kept although something in them looks like a secret. `rules`: whose rules the run
-    was judged by, with their hash; earlier releases did not say it. `certificate`: (name, SHA-256) of the certificate
+    was judged by, with their hash; earlier releases did not say it. `last_day`: until when it holds (2027-11-21), ""
+    where an earlier release named none. `certificate`: (name, SHA-256) of the certificate
     of this signature and of what it was made with; empty where none could be made.
     """
 
@@ -75,6 +78,7 @@ class Statement:
     allowed: tuple[str, ...] = ()
     rules: str = ""
     certificate: tuple[tuple[str, str], ...] = ()
+    last_day: str = ""
 
     @property
     def namespace(self) -> str:
@@ -93,6 +97,7 @@ class Statement:
         lines = [WORDS[self.sign_off], ""]
         lines += [f"{key + ':':<{_WIDTH}} {value}" for key, value in zip(_KEYS, values, strict=True)]
         lines += [f"{'rules:':<{_WIDTH}} {self.rules}"] if self.rules else []
+        lines += [f"{_LAST_DAY}: {self.last_day}", f"ended-by:  {ENDS}"] if self.last_day else []
         lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
         lines += ["", "The hash of the manifest, which holds the hash of every file; check with: sha256sum -c"]
         text = "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
@@ -142,13 +147,15 @@ def read_statement(text: str, where: str) -> Statement:
     """The statement in a text; ConfigError where it is not word by word what a statement with these values says."""
     fault = ConfigError(f"{where}: is not a statement of this toolkit, or its text was changed")
     found: dict[str, str] = {}
-    allowed, rules = [], ""
+    allowed, rules, last_day = [], "", ""
     for line in text.split("\n"):
         match = re.fullmatch(r"# ([a-z-]+): +(\S.*)", line)
         if match and match.group(1) == "allowed":
             allowed.append(match.group(2))
         elif match and match.group(1) == "rules":
             rules = match.group(2)
+        elif match and match.group(1) == _LAST_DAY:
+            last_day = match.group(2)
         elif match and match.group(1) in _KEYS:
             if match.group(1) in found:
                 raise fault
@@ -160,9 +167,11 @@ def read_statement(text: str, where: str) -> Statement:
         datetime.strptime(found["time"], _TIME)
     except ValueError:
         raise fault from None
+    if last_day and day_of(last_day) is None:
+        raise fault
     if any(len(found[key]) > MOST for key in ("toolkit", "name", "company", "key")):
         raise fault
-    if any(one_line(value) != value or hidden(value) for value in (*found.values(), *allowed, rules)):
+    if any(one_line(value) != value or hidden(value) for value in (*found.values(), *allowed, rules, last_day)):
         raise fault
     statement = Statement(
         **{key.replace("-", "_"): found[key] for key in _KEYS},  # type: ignore[arg-type]
@@ -170,6 +179,7 @@ def read_statement(text: str, where: str) -> Statement:
         allowed=tuple(allowed),
         rules=rules,
         certificate=tuple((name, sha256) for sha256, name in _CERTIFICATE.findall(text)),
+        last_day=last_day,
     )
     if statement.text() != text:
         raise fault

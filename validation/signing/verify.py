@@ -7,7 +7,7 @@ cannot make is *not checked*, and then the whole is not verified.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from validation.signing.again import Again, judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
 from validation.signing.certified import certified_again
 from validation.signing.forms import odd_forms, own_words
+from validation.signing.last_day import expired
 from validation.signing.manifest import Difference, compare, entries, read_manifest, unnamed
 from validation.signing.planned import planned_again
 from validation.signing.readme import README, readme_text
@@ -32,7 +33,8 @@ from validation.signing.statement import one_line, profile_words
 from validation.signing.strays import ignored, strays
 from validation.signing.superseded import earlier
 
-Answer = Literal["not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "intact", "verified"]
+Answer = Literal["not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "expired", "intact",
+                 "verified"]  # fmt: skip
 """What verifying comes to, the worst first."""
 
 
@@ -64,12 +66,23 @@ class Verification:
     other_rules: tuple[str, ...] = ()
     rules_agreed: bool = False
     trusted: bool = False
+    today: date = field(default_factory=lambda: datetime.now(timezone.utc).date())
     signatures: list[SignatureCheck] = field(default_factory=list)
 
     @property
     def intact(self) -> bool:
         """True when everything is as it was signed, whoever signed it."""
         return not self.difference and not self.faults
+
+    @property
+    def last_day(self) -> str | None:
+        """Until when the paper holds, by the first of its good signatures' last days; None where none names one."""
+        return min((s.last_day for s in self.signatures if s.state != "bad" and s.last_day), default=None)
+
+    @property
+    def expired(self) -> bool:
+        """Whether that day has passed: what was signed is as authentic as before."""
+        return self.last_day is not None and expired(self.last_day, self.today)
 
     @property
     def answer(self) -> Answer:
@@ -84,6 +97,8 @@ class Verification:
             return "not-checked"
         if self.other_rules and not self.rules_agreed:
             return "other-rules"
+        if self.expired:
+            return "expired"
         return "verified" if self.trusted else "intact"
 
     @property
@@ -96,6 +111,8 @@ class Verification:
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         data = asdict(self)
+        del data["today"]
+        data |= {"last_day": self.last_day, "expired": self.expired}
         return {"answer": self.answer, "good": self.good, "intact": self.intact, **data.pop("difference"), **data}
 
 

@@ -48,6 +48,7 @@ def listed(
         model=_text(named or (facts.model if facts is not None else None) or model),
         service_tag=own or (_tag(usable) if usable is not None else None),
         emulated=usable is not None and usable.emulated,
+        driver=_text(facts.driver_loaded or facts.driver) if facts is not None else None,
         parts=tuple(parts),
         read=tuple(reads),
     )
