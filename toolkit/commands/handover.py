@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -101,14 +101,14 @@ def points(inventory: Path, whole: bool, as_json: bool) -> None:
 @click.option("--class", "grade", type=GRADE, required=True,
               help="Say how bad it is (A: unusable as ordered, B: limited, C: untidy).")  # fmt: skip
 @click.option("--owner", required=True, metavar="NAME", help="Name who is to do it.")
-@click.option("--due", type=DAY, required=True, metavar="DAY", help="Give its last day, as 2026-12-31.")
+@click.option("--due", type=DAY, required=True, metavar="DAY", callback=lambda _ctx, _option, at: at.date(),
+              help="Give its last day, as 2026-12-31.")  # fmt: skip
 @click.option("--criterion", metavar="ID", help="Have later runs close it by this criterion.")
 @click.option("--node", metavar="NODE", help="Name the node that it is about.")
 @click.option("--blocking", is_flag=True, help="Accept no run while it is open.")
 @inventory_option
 @json_option
-def open_(text: str, grade: str, owner: str, due: datetime, criterion: str | None, node: str | None, blocking: bool,
-          inventory: Path, as_json: bool) -> None:  # fmt: skip
+def open_(inventory: Path, as_json: bool, **given: Any) -> None:
     """Write a point into the punch list of a site.
 
     \b
@@ -119,8 +119,7 @@ def open_(text: str, grade: str, owner: str, due: datetime, criterion: str | Non
     from toolkit.handover.made_point import made_point
 
     path, found = _listed(inventory)
-    point = made_point(found, grade=grade, text=text, owner=owner, due=due.date(), criterion=criterion, node=node,
-                       blocking=blocking, opened=_today())  # fmt: skip
+    point = made_point(found, _today(), **given)
     punch_file.write(path, (*found, point))
     _say(path, point, as_json)
 

@@ -15,17 +15,20 @@ from validation.rules.punch import Point
 from validation.run.catalogue import load_criteria
 
 
-def made_point(points: Sequence[Point], **said: object) -> Point:
-    """The next point of a list; UsageFault, one line, where something of it cannot be used."""
+def made_point(points: Sequence[Point], today: date, *, due: date, criterion: str | None, **said: object) -> Point:
+    """The next point of a list, opened today; UsageFault, one line, where something of it cannot be used.
+
+    said: the other fields of a Point.
+    """
     known = [c.id for c in load_criteria()]
-    criterion, due, opened = said["criterion"], said["due"], said["opened"]
     if criterion is not None and criterion not in known:
-        near = difflib.get_close_matches(str(criterion), known, n=1)
+        near = difflib.get_close_matches(criterion, known, n=1)
         hint = f"did you mean {near[0]}?" if near else "toolkit criteria lists them"
-        raise UsageFault(f"--criterion: unknown criterion {str(criterion)!r}; {hint}")
-    if isinstance(due, date) and isinstance(opened, date) and due < opened:
+        raise UsageFault(f"--criterion: unknown criterion {criterion!r}; {hint}")
+    if due < today:
         raise UsageFault(f"--due: {due} has passed; give a day to come")
-    return _checked({"id": next(iter(next_ids(points))), **said})
+    new = next(iter(next_ids(points)))
+    return _checked({"id": new, **said, "due": due, "criterion": criterion, "opened": today})
 
 
 def closed(point: Point, why: str, day: date) -> Point:
