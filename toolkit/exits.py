@@ -129,6 +129,19 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}; nothing was written",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "handover sum": {
+        Exit.OK: "the page was written and signed",
+        Exit.USAGE: f"{_USAGE}, or runs that make up no sum: unsigned, changed, expired, not passed, with a node in "
+        "common, or measured by other criteria; nothing was written",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "handover check-sum": {
+        Exit.OK: "the page is as it was signed, and the sum of the runs that were named",
+        Exit.FAILED: "something is not as it was signed, or the runs come to another sum; it is named",
+        Exit.USAGE: f"{_USAGE}, or runs that make up no sum",
+        Exit.INCOMPLETE: "the page is as it was signed; its runs were not named, or its last day has passed",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "support": {
         Exit.OK: "the file was written; what single tools could not read is listed in it",
         Exit.USAGE: f"{_USAGE}: an unknown node or part, a file that is there already, or a full disk; nothing was "

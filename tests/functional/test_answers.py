@@ -68,6 +68,8 @@ ELSEWHERE = {
     "backup": "test_backup.py",
     "rotate": "../unit/test_rotate.py",
     "points": "test_punch_walk.py",
+    "sum": "test_sum_of_units.py",
+    "sum-checked": "test_sum_of_units.py",
     "point": "test_punch_walk.py",
     "points-updated": "test_punch_walk.py",
     "incidents": "../unit/test_incidents.py",

@@ -12,6 +12,7 @@ from validation.compare.model import Comparison
 from validation.model import Plan, VerdictDoc
 from validation.plan.outline import Outline
 from validation.run.other_rules import Rejudged
+from validation.signing.sums import SumDoc
 from validation.trend.model import Trend
 
 
@@ -277,3 +278,19 @@ class PointsUpdated(Points):
     closed: list[str]
     reopened: list[str]
     new: list[str]
+
+
+class Summed(Form):
+    """`toolkit handover sum`: the sum of units, as sum.json has it."""
+
+    folder: str
+    sum: SumDoc
+
+
+class SumChecked(Form):
+    """`toolkit handover check-sum`: whether a sum is as it was signed."""
+
+    answer: Literal["not-intact", "expired", "not-checked", "intact"]
+    faults: list[str]
+    signer: str
+    last_day: str | None

@@ -10,6 +10,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import group
+from toolkit.commands.handover_sum import check_sum, sum_
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -34,8 +35,9 @@ def handover() -> None:
     \b
     toolkit handover update --owner "A. Example"     points from the newest run
     toolkit handover points -i inventories/SITE
-    toolkit handover open "label of rack 3" --class C --owner "B. Site" --due 2026-12-31
+    toolkit handover open "label" --class C --owner "B. Site" --due 2026-12-31
     toolkit handover close P3 --why "seen on site"
+    toolkit handover sum RUN1 RUN2 --key KEY --as "A. Name, Firm" --out sum
     """
 
 
@@ -193,3 +195,7 @@ def _print(made: Updated, kept: dict[str, str]) -> None:
     for point in made.points:
         if point.open and point.id in kept and point not in made.new and point not in made.reopened:
             click.echo(f"kept: {point.id}: {kept[point.id]}")
+
+
+handover.add_command(sum_)
+handover.add_command(check_sum)

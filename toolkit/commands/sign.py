@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,15 +39,7 @@ from toolkit.working import working
 )
 @json_option
 @runs_dir_option
-def sign(
-    run: str | None,
-    key: Path,
-    who: str,
-    until: datetime | None,
-    allowed: tuple[str, ...],
-    as_json: bool,
-    runs_dir: Path,
-) -> None:
+def sign(run: str | None, key: Path, who: str, as_json: bool, runs_dir: Path, **given: Any) -> None:
     """Sign a run with an SSH key.
 
     It is signed as what it was judged to be. Without RUN it is the newest. The first signer's report is written again,
@@ -73,7 +66,7 @@ def sign(
             prepare_signing.complete(run_dir, shown.say)
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
-        signed = sign_run(run_dir, key.expanduser(), name, company, allowed, None, until.date() if until else None)
+        signed = sign_run(run_dir, key.expanduser(), name, company, given["allowed"], until=_day(given["until"]))
     statement = signed.statement
     for note in signed.notes:
         click.echo(f"note: {note}", err=True)
@@ -92,3 +85,7 @@ def sign(
     if signed.certificate is not None:
         click.echo(f"certificate: {signed.certificate}")
     progress(f"next: toolkit bundle {shlex.quote(str(run_dir))}")
+
+
+def _day(until: datetime | None) -> date | None:
+    return None if until is None else until.date()

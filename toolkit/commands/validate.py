@@ -65,6 +65,7 @@ FRONT = (
     help=f"Measure this suite; repeatable. There are: {', '.join(SUITES)}.  [default: the profile's, else "
     f"{', '.join(DEFAULT)}]",
 )
+@click.option("--unit", metavar="GROUP", help="Measure the nodes of this group alone: a rack, a scalable unit.")
 @click.option(
     "--profile",
     metavar="NAME|FILE",

@@ -91,6 +91,7 @@ def _info(run_dir: Path, asked: PlannedRun, plan: Plan) -> RunInfo:
         command=("toolkit", *sys.argv[1:]),
         profile=agreement.profile.name if agreement.profile else None,
         options=asked.options,
+        unit=asked.unit,
         documents={},
         origins={FABRIC: loaded.origin, **({PROFILE: agreement.origin} if agreement.origin else {})},
     )

@@ -16,6 +16,7 @@ from toolkit.validate.outline import outline_here, outlines, print_outlines
 from toolkit.validate.planned import PlannedRun, plan_run, print_plans
 from toolkit.validate.request import NewRuns, Rejudging, Resuming, ThisMachine, ValidateRequest, known_suites
 from toolkit.validate.several import measure_each
+from toolkit.validate.units import of_unit
 from validation.rules.fabric import read_fabric
 from validation.run.catalogue import load_criteria, read_criteria
 
@@ -79,7 +80,7 @@ def validate_site(asked: NewRuns) -> None:
     if asked.summary:
         print_outlines(outlines(asked, named), asked.output.as_json)
         return
-    site, packaged = read_site(asked.inventory), read_criteria()
+    site, packaged = of_unit(read_site(asked.inventory), asked.unit), read_criteria()
     planned = [plan_run(asked, fabric, site, packaged, len(named)) for fabric in named]
     if asked.job is not None:
         slurm_job.refuse({suite for run in planned for suite in run.plan.suites})

@@ -13,6 +13,7 @@ from toolkit.inventory import read_site
 from toolkit.progress import duration, make_console
 from toolkit.validate.planned import PlannedRun, agreed, suites_of
 from toolkit.validate.request import NewRuns
+from toolkit.validate.units import of_unit
 from toolkit.verdict_text import print_outline
 from validation.plan.outline import Outline, outline, planned
 from validation.plan.suites import plan_rounds
@@ -22,7 +23,7 @@ from validation.run.catalogue import load_criteria
 
 def outlines(asked: NewRuns, fabrics: Sequence[LoadedFabric | None]) -> list[Outline]:
     """Of each fabric, None for the inventory's."""
-    site, criteria, found = read_site(asked.inventory), load_criteria(), []
+    site, criteria, found = of_unit(read_site(asked.inventory), asked.unit), load_criteria(), []
     for one in fabrics:
         fabric = choose_fabric(one, asked.inventory, site.fabric).fabric
         suites = suites_of(asked, agreed(asked, site, criteria))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
@@ -35,7 +35,7 @@ class PlannedRun:
     """One run that is to be made.
 
     `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
-    `slurm`: the job in which it is measured, None for ssh.
+    `slurm`: the job in which it is measured, None for ssh. `unit`: the group whose nodes alone are measured.
     """
 
     inventory: Path | None
@@ -48,6 +48,7 @@ class PlannedRun:
     plan: Plan
     options: dict[str, Scalar] = field(default_factory=dict)
     slurm: SlurmJob | None = None
+    unit: str | None = None
 
     @property
     def make(self) -> Callable[[str], Launcher] | None:
@@ -79,7 +80,8 @@ def plan_run(asked: NewRuns, fabric: LoadedFabric | None, site: Site, packaged: 
     known = up_front(agreement, criteria, loaded.fabric, plan.suites, topology.virtual)
     for line in (*((OVER_TCP,) if over_tcp else ()), *known):
         click.echo(f"{loaded.fabric.name}: {line}" if one_of > 1 else line, err=True)
-    return PlannedRun(asked.inventory, topology, site.record, loaded, sources, agreement, branding, plan, options)
+    found = PlannedRun(asked.inventory, topology, site.record, loaded, sources, agreement, branding, plan, options)
+    return replace(found, unit=asked.unit)
 
 
 def agreed(asked: NewRuns, site: Site, criteria: Sequence[Criterion]) -> Agreement:

@@ -72,7 +72,7 @@ class ThisMachine:
 @dataclass(frozen=True)
 class NewRuns:
     """A new run of a site over each fabric. `fabric`: as it was given, None for the inventory's; `suites`: none for
-    those of the profile; `options`: the plan's.
+    those of the profile; `options`: the plan's; `unit`: the group whose nodes alone are measured.
     """
 
     fabric: str | None
@@ -88,6 +88,7 @@ class NewRuns:
     summary: bool
     runs_dir: Path
     output: Output
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ class ValidateRequest:
     rejudge: str | None = None
     dry_run: bool = False
     summary: bool = False
+    unit: str | None = None
 
     @property
     def of_old_run(self) -> str:
@@ -128,6 +130,8 @@ class ValidateRequest:
     def checked(self) -> Rejudging | Resuming | ThisMachine | NewRuns:
         """What it comes to. UsageFault for options that do not go together."""
         self._refuse_of_here()
+        if self.unit and (self.here or self.of_old_run):
+            raise UsageFault(f"--unit is of a new run of a site; {self.of_old_run or '--here'} has its nodes already")
         job = slurm_job.chosen(self.launcher, self.slurm, self.slurm_wait)
         if job is not None and (self.here or self.rejudge):
             raise UsageFault("--launcher slurm reaches nodes; --here is this machine, and --rejudge touches none")
@@ -163,6 +167,7 @@ class ValidateRequest:
             summary=self.summary,
             runs_dir=self.runs_dir,
             output=self.output,
+            unit=self.unit,
         )
 
     def _refuse_of_here(self) -> None:

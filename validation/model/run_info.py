@@ -35,6 +35,7 @@ class RunInfo(Model):
     documents: dict[str, str]
     origins: dict[str, Origin] = Field(default={})
     replaced: str | None = None
+    unit: str | None = None  # the group of the inventory whose nodes alone were measured
 
     @property
     def created_at(self) -> datetime.datetime | None:

@@ -1,0 +1,85 @@
+"""Units that were accepted by themselves, and their sum as one signed page."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.support import answers
+from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
+from toolkit.cli import cli
+
+pytestmark = NEEDS_SSH
+UNITS = {"rack1": ("gpu1", "gpu2"), "rack2": ("gpu3", "gpu4")}
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(cli, ["handover", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two accepted units of a site; not to be changed."""
+    desk = tmp_path_factory.mktemp("units")
+    key = make_key(desk / "key")
+    for number, (name, names) in enumerate(UNITS.items()):
+        how = {"names": names, "virtual": False, "waive": True, "site": "customer"}
+        sign(reported_run(desk / name, run=f"2026-11-21T10-1{number}-00Z-tcp10", **how), key)
+    return desk
+
+
+def summed(made: Path, out: Path, *units: str, more: tuple[object, ...] = ()) -> Result:
+    runs = [made / unit for unit in units]
+    return call("sum", *runs, "--key", made / "key", "--as", "A. Example, Integrator", "--out", out, *more)
+
+
+def test_two_units_become_one_signed_page_that_says_what_is_not_covered(made: Path, tmp_path: Path) -> None:
+    done = summed(made, tmp_path / "sum", "rack1", "rack2", more=("--json",))
+    assert done.exit_code == 0, done.output
+    document = answers.check(done.stdout, "sum")["sum"]
+    assert [unit["nodes"] for unit in document["units"]] == [["gpu1", "gpu2"], ["gpu3", "gpu4"]]
+    assert (document["sign_off"], document["nodes"], document["last_day"]) == ("ACCEPTED", 4, "2027-11-21")
+    assert document["not_covered"][0].startswith("Between units nothing was measured: 4 pairs of nodes of two units")
+    assert "no inventory was named" in " ".join(document["not_covered"])
+    page = (tmp_path / "sum/sum.html").read_text()
+    assert all(node in page for names in UNITS.values() for node in names)
+
+    checked = subprocess.run(["sha256sum", "-c", "sum.txt"], cwd=tmp_path / "sum", capture_output=True, text=True)
+    assert checked.stdout == "sum.json: OK\nsum.html: OK\n"
+    with (tmp_path / "sum/sum.txt").open("rb") as text:
+        stock = ["ssh-keygen", "-Y", "check-novalidate", "-n", "elastic-ai-sum", "-s", tmp_path / "sum/sum.txt.sig"]
+        assert subprocess.run(stock, stdin=text, capture_output=True).returncode == 0
+
+    done = call("check-sum", tmp_path / "sum", made / "rack1", made / "rack2", "--json")
+    assert (done.exit_code, answers.check(done.stdout, "sum-checked")["answer"]) == (0, "intact")
+    assert call("check-sum", tmp_path / "sum").exit_code == 3, "its runs were not named"
+
+
+def test_a_unit_that_was_changed_is_refused(made: Path, tmp_path: Path) -> None:
+    shutil.copytree(made / "rack2", tmp_path / "rack2")
+    with (tmp_path / "rack2/report.html").open("a") as page:
+        page.write("<!-- better -->")
+    done = call(
+        "sum", made / "rack1", tmp_path / "rack2", "--key", made / "key", "--as", "A, B", "--out", tmp_path / "s"
+    )
+    assert done.exit_code == 2
+    assert "is not as it was signed (report.html: changed" in done.output
+
+
+def test_a_page_or_statement_that_was_edited_is_found(made: Path, tmp_path: Path) -> None:
+    assert summed(made, tmp_path / "sum", "rack1", "rack2").exit_code == 0
+    for file, old, new in (("sum.html", "gpu4", "gpu9"), ("sum.json", "gpu4", "gpu9"), ("sum.txt", "A. Example", "B")):
+        shutil.copytree(tmp_path / "sum", tmp_path / file)
+        path = tmp_path / file / file
+        path.write_text(path.read_text().replace(old, new))
+        done = call("check-sum", tmp_path / file)
+        assert done.exit_code == 1, (file, done.output)
+        assert "NOT INTACT" in done.output
+    assert json.loads((tmp_path / "sum/sum.json").read_text())["format"] == "elastic-ai-sum/1"
+    done = summed(made, tmp_path / "sum", "rack1", "rack2")
+    assert (done.exit_code, "is there already" in done.output) == (2, True)
