@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -109,6 +110,16 @@ class FileLedger:
                 return out.split(":")[0].strip() if code == 0 and not out.startswith("diversion") else ""
         return ""
 
+    def edited(self, path: str, package: str) -> bool:
+        """Whether a file of settings is not as its package brought it: dpkg keeps one that was there before."""
+        if not shutil.which("dpkg-query"):
+            return False
+        code, out, _ = self.run(["dpkg-query", "-W", "-f", "${Conffiles}\n", package])
+        packed = re.search(rf"^ {re.escape(path)} ([0-9a-f]{{32}})", out, re.MULTILINE)
+        if code != 0 or not packed or not Path(path).is_file():
+            return False
+        return hashlib.md5(Path(path).read_bytes(), usedforsecurity=False).hexdigest() != packed[1]  # type: ignore[call-arg,unused-ignore]
+
     def has_package(self, name: str) -> bool:
         """Whether a package is installed, or at least not purged."""
         if shutil.which("dpkg-query"):
@@ -121,14 +132,24 @@ class FileLedger:
         checksum = hashlib.sha256(content).hexdigest()
         if path in self.files:
             self.files[path]["sha256"] = checksum
+            self.files[path].pop("removed", None)
             return
         foreign = there(Path(path)) and not any(path in other.get("files", {}) for other in self.others().values())
         if foreign:
             self.originals.mkdir(parents=True, exist_ok=True, mode=0o700)
             copy_as_is(Path(path), self.original(path))
         package = self.package_of(path) if foreign else ""
+        if package and self.edited(path, package):
+            package = ""
         self.files[path] = {"original": foreign, "package": package, "sha256": checksum}
         self.note_parents(Path(path))
+
+    def note_removal(self, path: str) -> None:
+        """Before a file of somebody else's is removed: keep it. Of another role's nothing is kept."""
+        if any(path in other.get("files", {}) for other in self.others().values()):
+            return
+        self.note_file(path, b"")
+        self.files[path]["removed"] = True
 
     def note_parents(self, path: Path) -> None:
         """Before something is made: the folders above it that will be made with it."""

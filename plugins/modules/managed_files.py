@@ -58,8 +58,9 @@ options:
       src: {description: instead of content a file of the role; read on the controller, type: raw}
       relative_to: {description: "folder below which the files that O(files[].src) lists keep their folders; read on the
         controller", type: path}
-      state: {description: V(absent) puts the original back where the ledger has one and else removes the file,
-        type: str, choices: [present, absent], default: present}
+      state: {description: V(absent) puts the original back where the ledger has one and else removes the file; one
+          that the toolkit has not written is then an original itself, type: str, choices: [present, absent],
+        default: present}
       owner: {description: user, type: str, default: root}
       group: {description: group, type: str, default: root}
       mode: {description: octal mode, type: str, default: "0644"}
@@ -198,21 +199,23 @@ class Work:
             self.changed.append(entry["path"])
 
     def absent_file(self, path: str) -> None:
-        """One file that is to go."""
-        ledgered = self.ledger is not None and path in self.ledger.files
-        original = ledgered and self.ledger is not None and self.ledger.files[path]["original"]
-        if not there(Path(path)) and not ledgered:
+        """One file that is to go. One of somebody else's is kept as an original, as one that is replaced would be."""
+        entry = self.ledger.files.get(path, {}) if self.ledger else {}
+        if not there(Path(path)) and (not entry or entry.get("removed")):
             return
-        if there(Path(path)) or original:
+        if there(Path(path)) or entry.get("original"):
             self.changed.append(path)
         if self.module.check_mode:
-            self.ledger_stale |= ledgered
+            self.ledger_stale |= bool(entry)
             return
-        if self.ledger and ledgered:
+        if self.ledger and entry and not entry.get("removed"):
             self.ledger.release_file(path)
             self.changed += self.ledger.release_directories(below=Path(path))
-        else:
-            Path(path).unlink()
+            return
+        if self.ledger and not entry and not is_ours(Path(path)) and "elastic-ai" not in path:
+            self.ledger.note_removal(path)
+            self.ledger.save()  # before it goes: a run that is killed can still be taken back
+        Path(path).unlink()
 
     def absent_directory(self, path: str) -> None:
         """One whole tree that is to go, if it is ours."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -141,3 +142,55 @@ def test_the_toolkits_own_folders(path: str, ours: bool) -> None:
 def test_remove_owned_needs_an_owner(tmp_path: Path) -> None:
     answer = run("managed_files", {"remove_owned": True, "state_dir": str(tmp_path)})
     assert "needs owner_role" in answer["msg"]
+
+
+def test_a_file_of_somebody_else_that_is_to_go_is_kept_and_comes_back(tmp_path: Path) -> None:
+    """As a cgroup.conf or job_submit.lua of another cluster, where this pool has none."""
+    theirs = tmp_path / "cgroup.conf"
+    theirs.write_text("theirs")
+    theirs.chmod(0o640)
+    gone = [{"path": str(theirs), "state": "absent"}]
+    predicted = call(tmp_path, files=gone, check=True)
+    assert call(tmp_path, files=gone)["changed_paths"] == predicted["changed_paths"] == [str(theirs)]
+    assert not theirs.exists()
+    assert call(tmp_path, files=gone)["changed"] is False, "it stays away"
+    assert call(tmp_path, files=gone, check=True)["changed"] is False
+    theirs.write_text("once more")
+    assert call(tmp_path, files=gone)["changed"] is True
+    assert not theirs.exists()
+    call(tmp_path, remove_owned=True)
+    assert (theirs.read_text(), theirs.stat().st_mode & 0o777) == ("theirs", 0o640)
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_file_that_went_and_is_wanted_later_is_the_roles_own_with_the_first_original(tmp_path: Path) -> None:
+    theirs = tmp_path / "cgroup.conf"
+    theirs.write_text("theirs")
+    call(tmp_path, files=[{"path": str(theirs), "state": "absent"}])
+    call(tmp_path, files=[file(theirs)])
+    assert theirs.read_text() == "ours\n"
+    assert call(tmp_path, files=[file(theirs)])["changed"] is False
+    call(tmp_path, remove_owned=True)
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize(("text", "package"), [("theirs", ""), ("as packed", "exporter")])
+def test_a_packages_settings_that_somebody_had_before_outlive_that_package(
+    tmp_path: Path, text: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dpkg keeps an edited file of settings that is there before its package, and lists it as the package's."""
+    conf, packed = tmp_path / "exporter", hashlib.md5(b"as packed", usedforsecurity=False).hexdigest()
+    conf.write_text(text)
+    monkeypatch.setattr(ledgers.shutil, "which", lambda name: name if name == "dpkg-query" else None)
+
+    def dpkg(words: list[str]) -> tuple[int, str, str]:
+        return (0, f"exporter: {conf}\n" if "-S" in words else f"\n {conf} {packed}\n /etc/other {'0' * 32}\n", "")
+
+    ledger = ledgers.FileLedger(tmp_path / "state", "demo", dpkg)
+    ledger.note_file(str(conf), b"ours")
+    assert ledger.files[str(conf)]["package"] == package
+    conf.write_text("ours")
+    ledger.run = lambda words: (1, "", "no packages found")  # the package is gone
+    ledger.release_file(str(conf))
+    assert conf.exists() == (not package)
+    assert package or conf.read_text() == "theirs"
