@@ -202,3 +202,20 @@ def test_what_is_on_record_is_on_the_disk(world: World, monkeypatch: pytest.Monk
     assert synced[:2] == [".gpu1.json.part", "incidents"]
     (log,) = (world.folder / "elastic-ai-toolkit").rglob("log.jsonl")
     assert json.loads(log.read_text())["node"] == "gpu1"
+
+
+def test_the_next_command_prints_where_each_incident_is(world: World) -> None:
+    """One of a killed command, of which the fault has gone meanwhile, and one that waits for a person."""
+    begun(world)
+    world.well("gpu1")
+    words = ["-i", str(world.folder), "--once", "--runs-dir", str(world.folder)]
+    done = CliRunner().invoke(incidents, words)
+    assert done.exit_code == Exit.FAILED, done.output
+    assert "gpu1: Xid 95 of 0000:1a:00.0: an uncontained memory error; its incident of " in done.output
+    assert " would go on (dry run) in drain" in done.output
+    assert world.mend("gpu1", steps=("drain", "support")) == Exit.FAILED
+    done = CliRunner().invoke(incidents, words)
+    assert done.exit_code == Exit.FAILED, done.output
+    assert "gpu1 stays drained: Xid 95 of " in done.output
+    world.reasons.clear()
+    assert CliRunner().invoke(incidents, words).exit_code == Exit.OK, "a person has resumed it"

@@ -151,7 +151,7 @@ class Watch:
             if self._open(node, pool):
                 self.seen[node.name] = _again(self.seen[node.name], before.get(node.name))
         self.kept.remember(self.seen)
-        self._left(pool)
+        found += [one for one in self._left(pool) if one.node not in {begun.node for begun in found}]
         self._mend()
         return found
 
@@ -178,17 +178,29 @@ class Watch:
             self._tell(f"{name}'s file", f"{fault}; it is {self.kept.set_aside(name).name} now")
             return None
 
-    def _left(self, pool: Mapping[str, PoolNode]) -> None:
-        """Who is drained by an incident that is on no record here, as after the loss of this machine: in words."""
+    def _left(self, pool: Mapping[str, PoolNode]) -> list[Incident]:
+        """Of earlier commands: incidents that are not over, and drains that are on no record here, as after the loss of
+        this machine. Each in words, so that no server is drained without them."""
+        found = []
         for node in self.nodes:
-            there = pool.get(checks.short(node.name))
+            there, last = pool.get(checks.short(node.name)), self._last(node.name)
             ours = there is not None and not there.serves and drained_by_incident(there.reason)
-            if there is not None and ours and self._last(node.name) is None:
-                self._tell(
-                    f"{node.name}'s drain",
+            if last is not None and last.open:
+                how = "goes on" if self.asked.steps else "would go on (dry run)"
+                words = f"{node.name}: {reason_of(last.faults)}; its incident of {last.began} {how} in {last.step}"
+            elif last is not None and last.step == "waits" and ours:
+                words = f"{node.name} stays drained: {last.why}"
+            elif last is None and ours and there is not None:
+                words = (
                     f"{node.name} is drained ({there.reason}), and nothing of it is on record here; look at it and "
-                    f"resume it by hand: scontrol update nodename={there.name} state=resume",
+                    f"resume it by hand: scontrol update nodename={there.name} state=resume"
                 )
+            else:
+                continue
+            found += [last] if last is not None else []
+            if node.name not in self.children:
+                self._tell(f"{node.name}'s incident", words)
+        return found
 
     def _open(self, node: Node, pool: Mapping[str, PoolNode]) -> bool:
         """Whether a node with a fault still takes work: by a dry run, or because no more may be taken out."""
