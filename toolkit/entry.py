@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
+from pathlib import Path
 from typing import IO, Any
 
 import click
 
 from toolkit import loudness
 from toolkit.command_class import Group
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.needs import told
 from toolkit.streams import flushed, shown
@@ -62,6 +64,24 @@ class ToolkitGroup(Group):
             # of a program or node that we wrote to, for our own streams survive their readers (toolkit/streams.py);
             # click would end with 1 without a word
             raise RuntimeError(f"{type(fault).__name__}: {fault}") from fault
+        except OSError:
+            if words := no_folder():
+                raise Refused(UsageFault(words)) from None
+            raise
+
+
+def no_folder() -> str:
+    """What is wrong with the folder in which a command runs, as after `su` in somebody's home; "" where nothing is."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return "the folder in which this runs does not exist any more; change to another one first, such as: cd ~"
+    try:
+        Path().stat()
+    except OSError as fault:
+        why = fault.strerror or fault
+        return f"{here}: this user cannot enter the folder in which this runs ({why}); change to another one: cd ~"
+    return ""
 
 
 def start(commands: click.Command) -> None:

@@ -238,6 +238,7 @@ def test_a_stream_that_breaks_off_leaves_the_new_head_as_it_was(head: HeadFolder
 
 def test_the_newest_are_kept_and_one_that_cannot_be_read_takes_no_place(head: HeadFolder) -> None:
     folder = head.folder
+    head.own.write_text(re.sub("created: .*", "created: 2025-12-31T12:00:00Z", head.own.read_text()))
     for day in range(1, 5):
         made = head.made()
         made.rename(folder / f"pool-head-2026-01-0{day}T01-30-00Z.backup")
@@ -309,7 +310,7 @@ def test_one_that_is_killed_leaves_no_half_backup(head: HeadFolder, tmp_path: Pa
 
 
 def test_two_at_once_are_refused_and_no_output_has_a_secret(head: HeadFolder) -> None:
-    with on_head.locked(head.folder):
+    with on_head.locked(head.settings):
         done = head.run("now")
     assert done.returncode == Exit.RETRY
     assert "another backup is being made" in done.stderr

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import yaml
 
+from toolkit.deploy.site_state import SiteState
 from toolkit.lab import faults
 from toolkit.lab import lab as labs
 from validation.base.project import ROOT
@@ -141,6 +142,7 @@ def cut(site: Site, work: str, victim: str, at_s: float, away_s: float) -> Cut:
     """Begin, cut, and go on to the end."""
     began, made = time.monotonic(), Cut(work, victim, round(at_s, 1))
     if work == "incidents":
+        (SiteState(site.inventory).folder / "incidents/gpu1.json").unlink(missing_ok=True)  # of a cut before
         site.fault("gpu1", "ecc")
     running = site.started(site.words(work))
     _waited(site, running, work, at_s)

@@ -165,12 +165,12 @@ class JobFound(Form):
     user: str
     nodes: list[str]
     lease: bool
-    state: Literal["goes on", "waits", "ended"]
+    state: Literal["goes on", "waits", "ended", "runs"]
     why: str
 
 
 class HeadRestored(Form):
-    """`toolkit restore`; of `--dry-run` without jobs."""
+    """`toolkit restore`; of `--dry-run` with the jobs that run on the nodes now (state runs)."""
 
     header: BackupHeader
     minutes: float

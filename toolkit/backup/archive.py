@@ -165,14 +165,18 @@ def _last(said: str) -> str:
     return lines[-1].removeprefix("age: error: ") if lines else "no words"
 
 
+def _decrypt(path: Path, key: Path) -> list[str]:
+    """Whole paths: a name that begins with - is no option then."""
+    return ["age", "--decrypt", "--identity", str(key.absolute()), str(path.absolute())]
+
+
 @contextlib.contextmanager
 def opened(path: Path, key: Path) -> Iterator[tarfile.TarFile]:
     """The members of a backup, in their order. Unreadable where it cannot be read to its end."""
     _looked(path)
     with tempfile.TemporaryFile() as err:
         age = subprocess.Popen(
-            ["age", "--decrypt", "--identity", str(key), str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=err,
+            _decrypt(path, key), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err
         )  # fmt: skip
         assert age.stdout is not None
         fault: Exception | None = None
@@ -215,7 +219,7 @@ def _why(said: str, key: Path, fault: Exception | None) -> str:
     """In words for people, by what age printed."""
     if "no identity matched" in said:
         return f"the key {key} is not the one that it was made for, or its beginning was altered"
-    if f'reading "{key}"' in said:
+    if f'reading "{key.absolute()}"' in said:
         return f"{key} is no key of age; give the file that age-keygen wrote"
     if "unexpected EOF" in said or "failed to parse header" in said:
         return "it is cut off before its end"
@@ -286,6 +290,5 @@ def verified(path: Path, key: Path) -> Header:
 def decrypting(path: Path, key: Path) -> subprocess.Popen[bytes]:
     """age, which gives the compressed tar on its stdout."""
     return subprocess.Popen(
-        ["age", "--decrypt", "--identity", str(key), str(path)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
+        _decrypt(path, key), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -26,6 +27,18 @@ LIBRARY = "/usr/lib/elastic-ai/backup"
 MAKING_S = 3600.0
 """Of a head with years of figures and some images. Project default."""
 Say = Callable[[str], None]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*-\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ" + re.escape(archive.SUFFIX))
+_BOOT = """
+import os, runpy, signal, sys, threading
+def attend():
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=attend, daemon=True).start()
+sys.path.insert(0, {library!r})
+runpy.run_module("toolkit.backup.on_head", run_name="__main__", alter_sys=True)
+"""
+"""The head's program, which is stopped as by systemd, and leaves nothing, when the connection to us has ended."""
 
 
 class BackupFault(ToolkitError):
@@ -56,22 +69,59 @@ def make(topology: Topology, folder: Path, say: Say) -> Made:
             "prints a public key for it) and run toolkit deploy -- --tags backup"
         )
     say(f"{head.node.name}: making a backup and reading it back")
-    run = "import runpy; runpy.run_module('toolkit.backup.on_head', run_name='__main__', alter_sys=True)"
-    words = ["python3", "-I", "-B", "-c", f"import sys; sys.path.insert(0, {LIBRARY!r}); {run}", SETTINGS, "now"]
-    done = head.run(words, MAKING_S)
+    done = _attended(head, ["python3", "-I", "-B", "-c", _BOOT.format(library=LIBRARY), SETTINGS, "now"])
     answer = next(iter(noise.documents(done.stdout)), {})
     if done.returncode == Exit.RETRY:
         raise BackupFault(f"{head.node.name}: {last_words(done.stderr)}", Exit.RETRY)
     if "file" not in answer:
         raise BackupFault(f"{head.node.name}: {last_words(done.stderr)}", Exit.FAILED)
+    made = _made(head, answer, folder)
+    say(f"copying {made.file.name} to {folder}")
+    _fetched(head, made.there, made.file)
+    return made
+
+
+def _made(head: Head, answer: dict[str, Any], folder: Path) -> Made:
+    """What the head reports, believed only in its form: a name of its choice is a place on this machine."""
     there = str(answer["file"])
-    target = folder / Path(there).name
-    say(f"copying {Path(there).name} to {folder}")
-    _fetched(head, there, target)
-    return Made(
-        archive.Header(**answer["header"]), target, there, int(answer["bytes"]), float(answer["seconds"]),
-        int(answer["kept"]), dict(answer["bad"]),
-    )  # fmt: skip
+    if not there.startswith("/") or not _NAME.fullmatch(there.rpartition("/")[2]):
+        raise BackupFault(f"{head.node.name}: {there[:200]!r} is no name of a backup; nothing was copied", Exit.FAILED)
+    try:
+        return Made(
+            archive.Header(**answer["header"]), folder / there.rpartition("/")[2], there, int(answer["bytes"]),
+            float(answer["seconds"]), int(answer["kept"]), dict(answer["bad"]),
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError):
+        raise BackupFault(
+            f"{head.node.name}: its answer is not one of this toolkit's; deploy it again (--tags backup)", Exit.FAILED
+        ) from None
+
+
+def _attended(head: Head, words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """A program of the head that ends with this one, whatever ends this: its stdin stays open as long as we live."""
+    sudo = [] if head.node.ssh.user == "root" else ["sudo", "-n"]
+    marked = noise.Marked([*sudo, "env", "LC_ALL=C", *words])
+    theirs, ours = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [*ssh_words(head.node.ssh), marked.line], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        os.close(theirs)
+        try:
+            out, err = process.communicate(timeout=MAKING_S)
+        except subprocess.TimeoutExpired:
+            raise BackupFault(
+                f"{head.node.name} has made no backup within {MAKING_S / 60:.0f} min; try again", Exit.RETRY
+            ) from None
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    finally:
+        os.close(ours)
+    if process.returncode == 255:
+        raise UsageFault(f"{head.node.name} ({head.node.ssh.host}) does not answer by ssh: {last_words(err)}")
+    return subprocess.CompletedProcess(words, process.returncode, marked.answer(out), err)
 
 
 def _fetched(head: Head, there: str, target: Path) -> None:

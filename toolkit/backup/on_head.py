@@ -2,8 +2,9 @@
 
     on_head SETTINGS.json now      make one, read it back, remove the oldest; prints it as JSON
     on_head SETTINGS.json check    read back all that are kept, for the timer
+    on_head SETTINGS.json begin    write the figures of a head that waits for its first backup; prints "written"
 
-Both write the figures that Prometheus reads. Nothing that is secret is printed, and nothing is left behind by one that
+All write the figures that Prometheus reads. Nothing that is secret is printed, and nothing is left behind by one that
 was stopped. Standard library, age, and the distribution's MariaDB client.
 """
 
@@ -48,7 +49,8 @@ TREES: dict[str, tuple[tuple[str, str], ...]] = {
 
 HELP = {
     "elastic_ai_backup_unreadable": "Backups of the head that are kept and cannot be read.",
-    "elastic_ai_backup_timestamp_seconds": "When the newest readable backup was made, in seconds since 1970.",
+    "elastic_ai_backup_timestamp_seconds": "When the newest readable backup was made, in seconds since 1970; before "
+    "the first one when backups were set up, 0 where that failed.",
     "elastic_ai_backup_overdue_seconds": "Age from which the newest backup is overdue.",
 }
 
@@ -74,10 +76,27 @@ class Settings:
         return Path(self.root) / path.lstrip("/")
 
 
+def _stem(settings: Settings) -> str:
+    return f"{settings.cluster}-{settings.head}"
+
+
 def kept(settings: Settings) -> list[Path]:
-    """All backups of this head, the oldest first; the folder may be one of several heads."""
-    of = re.compile(re.escape(f"{settings.cluster}-{settings.head}-") + _TIME + re.escape(archive.SUFFIX))
-    return sorted(path for path in Path(settings.folder).glob(f"*{archive.SUFFIX}") if of.fullmatch(path.name))
+    """All backups of this head, the oldest first; the folder may be one of several heads. Those from before its key
+    were made for the key of a head that was lost: this one cannot read them, and does not judge them."""
+    of = re.compile(re.escape(_stem(settings) + "-") + f"({_TIME})" + re.escape(archive.SUFFIX))
+    found = [(path, of.fullmatch(path.name)) for path in Path(settings.folder).glob(f"*{archive.SUFFIX}")]
+    since = _key_since(settings)
+    return sorted(path for path, name in found if name is not None and name[1] >= since)
+
+
+def _key_since(settings: Settings) -> str:
+    """When this head's key was made, in the form of a backup's name; "" where that is not known."""
+    with contextlib.suppress(OSError, ValueError):
+        said = re.search(r"^# created: (\S+)$", Path(settings.key).read_text("utf-8"), re.MULTILINE)
+        if said is not None:
+            made = datetime.fromisoformat(said[1].replace("Z", "+00:00")).astimezone(timezone.utc)
+            return f"{made:%Y-%m-%dT%H-%M-%SZ}"
+    return ""
 
 
 def _now() -> datetime:
@@ -85,15 +104,34 @@ def _now() -> datetime:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """The folder for this process alone; what one that was killed left is removed. BlockingIOError while another is at
-    work."""
+def locked(settings: Settings) -> Iterator[None]:
+    """The backups of this head for this process alone; what one of its own that was killed left is removed.
+    BlockingIOError while another is at work. OSError for a folder whose disk is not there."""
+    folder = Path(settings.folder)
+    if (mount := _not_mounted(settings)) is not None:
+        raise OSError(f"{mount} is not mounted, which {folder} is on")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
+    own = re.compile(re.escape(f".{_stem(settings)}-") + r"[a-z0-9_]+[.]part")  # of mkstemp
+    with (folder / f".{_stem(settings)}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for left in folder.glob(".*.part"):
-            left.unlink()
+            if own.fullmatch(left.name):
+                left.unlink()
         yield
+
+
+def _not_mounted(settings: Settings) -> str | None:
+    """The place of /etc/fstab above the folder where nothing is mounted: a backup there would be on this disk."""
+    with contextlib.suppress(OSError):
+        for line in settings.place("/etc/fstab").read_text("utf-8", "replace").splitlines():
+            columns = line.split()
+            if len(columns) > 2 and not line.lstrip().startswith("#") and columns[1] not in ("/", "none", "swap"):
+                there = columns[1].replace("\\040", " ")
+                if Path(there) in (Path(settings.folder), *Path(settings.folder).parents) and not os.path.ismount(
+                    there
+                ):
+                    return there
+    return None
 
 
 def _dumped(settings: Settings) -> Any:
@@ -131,7 +169,7 @@ def _controls() -> bool:
 def make(settings: Settings) -> Path:
     """A backup of now, as a whole or not at all; OSError where one of the parts that are there cannot be read."""
     folder, now = Path(settings.folder), _now()
-    name = f"{settings.cluster}-{settings.head}-{now:%Y-%m-%dT%H-%M-%SZ}{archive.SUFFIX}"
+    name = f"{_stem(settings)}-{now:%Y-%m-%dT%H-%M-%SZ}{archive.SUFFIX}"
     missing = {
         part: "it is not on this head"
         for part, places in TREES.items()
@@ -147,7 +185,7 @@ def make(settings: Settings) -> Path:
         archive.FORMAT, f"{now:%Y-%m-%dT%H:%M:%SZ}", settings.cluster, settings.head, settings.release,
         _slurm_version(), {}, missing,
     )  # fmt: skip
-    handle, part_name = tempfile.mkstemp(dir=folder, prefix=".", suffix=".part")
+    handle, part_name = tempfile.mkstemp(dir=folder, prefix=f".{_stem(settings)}-", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as out:
             _written(settings, header, out, dump)
@@ -196,12 +234,13 @@ def tried(settings: Settings, paths: list[Path]) -> dict[str, str]:
     return bad
 
 
-def figures(settings: Settings, bad: dict[str, str]) -> None:
-    """The file that node-exporter reads, replaced as a whole."""
+def figures(settings: Settings, bad: dict[str, str], none: float = 0.0) -> bool:
+    """The file that node-exporter reads, replaced as a whole; whether it was written. `none`: the time that stands for
+    the newest backup where there is none."""
     if not settings.metrics or not Path(settings.metrics).parent.is_dir():  # no node-exporter here
-        return
+        return False
     good = [path for path in kept(settings) if path.name not in bad]
-    last = max((path.stat().st_mtime for path in good), default=0.0)
+    last = max((path.stat().st_mtime for path in good), default=none)
     said = {
         "elastic_ai_backup_unreadable": len(bad),
         "elastic_ai_backup_timestamp_seconds": last,
@@ -215,12 +254,13 @@ def figures(settings: Settings, bad: dict[str, str]) -> None:
     new.write_text("".join(lines), encoding="utf-8")
     new.chmod(0o644)
     new.replace(target)
+    return True
 
 
 def thinned(settings: Settings, bad: dict[str, str]) -> list[str]:
     """Remove the oldest beyond those that are to be kept; one that cannot be read takes no place of a good one."""
     good = [path for path in kept(settings) if path.name not in bad]
-    gone = good[: -settings.keep]
+    gone = good[: -max(1, settings.keep)]
     for path in gone:
         path.unlink()
     return [path.name for path in gone]
@@ -229,8 +269,12 @@ def thinned(settings: Settings, bad: dict[str, str]) -> list[str]:
 def run(settings: Settings, verb: str) -> int:
     """Exit status: 1 where none was made or one cannot be read, 75 while another is at work."""
     began, said = time.monotonic(), dict[str, Any]()
+    if verb == "begin":
+        if figures(settings, {}, time.time()):
+            print("written")
+        return 0
     try:
-        with locked(Path(settings.folder)):
+        with locked(settings):
             made = make(settings) if verb == "now" else None
             bad = tried(settings, kept(settings))
             removed = thinned(settings, bad) if made is not None else []
@@ -243,6 +287,8 @@ def run(settings: Settings, verb: str) -> int:
         return 75
     except OSError as fault:
         print(f"no backup was made: {fault}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # so that a first one that fails is an alert too
+            figures(settings, tried(settings, kept(settings)))
         return 1
     said |= {"bad": bad, "removed": removed, "kept": len(kept(settings))}
     said["seconds"] = round(time.monotonic() - began, 1)
@@ -255,7 +301,7 @@ def run(settings: Settings, verb: str) -> int:
 def main(words: list[str]) -> int:
     """The command line."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    if len(words) != 2 or words[1] not in ("now", "check"):
+    if len(words) != 2 or words[1] not in ("now", "check", "begin"):
         print(__doc__, file=sys.stderr)
         return 2
     settings = Settings(**json.loads(Path(words[0]).read_text("utf-8")))

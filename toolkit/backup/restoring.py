@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -23,13 +24,15 @@ from toolkit.node import checks, playbooks
 from toolkit.node.head import Head, last_words, run_on, ssh_words
 from validation.base import noise
 from validation.base.errors import ToolkitError
-from validation.model import Topology
+from validation.model import Node, Topology
 
 Say = Callable[[str], None]
 STEPS = ("stage", "deploy", "finish")
 SETTLED_S = 120.0
 """How long nodes have for their first word to the new controller: slurmd asks every half minute. Project default."""
 TAKING_S = 1800.0
+AT_ONCE = 256
+"""Nodes that are asked at once what runs there; one that is away holds its place for half a minute."""
 
 
 class RestoreFault(ToolkitError):
@@ -55,7 +58,7 @@ class JobOutcome:
     user: str
     nodes: tuple[str, ...]
     lease: bool
-    state: Literal["goes on", "waits", "ended"]
+    state: Literal["goes on", "waits", "ended", "runs"]
     why: str = ""
 
     @property
@@ -111,30 +114,24 @@ class Restoring:
         if state["restore"].get("sha256") == self.sha256:
             self.say("this restoration was begun before; going on")
         elif (state["pool"] or state["controller_runs"]) and not self.asked.replace:
+            done = state.get("done", {}).get("sha256") == self.sha256
+            has = "has taken this backup already, to the end" if done else "has the state of a pool already"
             raise UsageFault(
-                f"{self.head.node.name} has the state of a pool already; --replace puts the backup of "
+                f"{self.head.node.name} {has}; --replace puts the backup of "
                 f"{self.header.made} in its place, and ends what began since. Nothing was changed"
             )
 
     def running(self) -> tuple[dict[int, tuple[str, ...]], tuple[str, ...]]:
         """Job -> nodes where it runs, by the nodes' own daemons, which need no head; and who did not answer."""
+        nodes = [node for node in self.topology.nodes if "gpu_servers" in node.groups]
         found: dict[int, list[str]] = {}
-        silent = []
-        for node in self.topology.nodes:
-            if "gpu_servers" not in node.groups:
-                continue
-            try:
-                done = run_on(node, ["scontrol", "listpids"], 30)
-            except UsageFault:
-                silent.append(node.name)
-                continue
-            for line in done.stdout.decode("utf-8", "replace").splitlines()[1:]:
-                columns = line.split()
-                if len(columns) > 2 and columns[1].isdigit():
-                    names = found.setdefault(int(columns[1]), [])
-                    if node.name not in names:
-                        names.append(node.name)
-        return {job: tuple(names) for job, names in found.items()}, tuple(silent)
+        with ThreadPoolExecutor(max(1, min(AT_ONCE, len(nodes)))) as workers:
+            answers = list(zip(nodes, workers.map(_jobs_of, nodes), strict=True))
+        for node, jobs in answers:
+            for job in jobs or ():
+                found.setdefault(job, []).append(node.name)
+        silent = tuple(node.name for node, jobs in answers if jobs is None)
+        return {job: tuple(names) for job, names in found.items()}, silent
 
     def go(self) -> Restored:
         """All of it. RestoreFault, PlaybookFault where it stops; the same command goes on."""
@@ -209,6 +206,16 @@ class Restoring:
             time.sleep(5)
 
 
+def _jobs_of(node: Node) -> set[int] | None:
+    """Of which jobs processes run on a node, by its own daemon; None where it does not answer."""
+    try:
+        said = run_on(node, ["scontrol", "listpids"], 30).stdout.decode("utf-8", "replace")
+    except ToolkitError:
+        return None
+    rows = [line.split() for line in said.splitlines()[1:]]
+    return {int(row[1]) for row in rows if len(row) > 2 and row[1].isdigit()}
+
+
 _UNSETTLED = "its node has not answered yet"
 _WORDS = {"stage": "taking the backup", "deploy": "deploying the site", "finish": "figures, images and runs"}
 
@@ -236,5 +243,7 @@ def outcomes(ran: Mapping[int, tuple[str, ...]], jobs: Sequence[SlurmJob], since
 
 def quoted(asked: Asked) -> str:
     """The command that goes on."""
-    words = ["toolkit", "restore", str(asked.file), "-i", str(asked.inventory), "--key", str(asked.key)]
-    return shlex.join([*words, *(["--replace"] if asked.replace else [])])
+    file = f"./{asked.file}" if str(asked.file).startswith("-") else str(asked.file)
+    words = ["toolkit", "restore", file, "-i", str(asked.inventory), "--key", str(asked.key)]
+    words += ["--replace"] if asked.replace else []
+    return shlex.join([*words, *(["--", *asked.ansible_options] if asked.ansible_options else [])])

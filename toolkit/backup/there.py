@@ -26,6 +26,7 @@ from typing import Any
 
 BASE = Path("/var/lib/elastic-ai/restore")
 NOTE, OWNERS, PROGRAM = "restore.json", "owners.json", "there.py"
+DONE = "restored.json"
 HEADER, MANIFEST = "backup.json", "manifest.json"
 DATABASE = "slurm_acct_db"
 STATE = Path("/var/lib/slurm/slurmctld")
@@ -61,8 +62,21 @@ def note(base: Path = BASE) -> dict[str, Any]:
 
 def _noted(base: Path, said: dict[str, Any]) -> None:
     new = base / (NOTE + ".new")
-    new.write_text(json.dumps(said), "utf-8")
+    with new.open("w", encoding="utf-8") as out:
+        out.write(json.dumps(said))
+        out.flush()
+        os.fsync(out.fileno())
     new.replace(base / NOTE)
+    _names_kept(base)
+
+
+def _names_kept(folder: Path) -> None:
+    """Its names onto the disk, against a power cut."""
+    handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def state(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
@@ -71,7 +85,10 @@ def state(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
         _ran("systemctl", "is-active", "slurmctld.service").stdout.strip() == b"active" if _has("systemctl") else False
     )
     kept = any((controller / name).exists() for name in ("job_state", "job_state.old"))
-    return {"controller_runs": runs, "pool": kept, "restore": note(base)}
+    done = dict[str, Any]()
+    with contextlib.suppress(OSError, ValueError):
+        done = dict(json.loads((base.parent / DONE).read_text("utf-8")))
+    return {"controller_runs": runs, "pool": kept, "restore": note(base), "done": done}
 
 
 def _has(program: str) -> bool:
@@ -95,6 +112,8 @@ def stage(stream: Any, sha256: str, source: bytes, base: Path = BASE, root: Path
         there = {"sha256": sha256, "header": header, "staged": True, "taken": False}
         _noted(new, there)
         new.replace(base)
+        _names_kept(base.parent)
+    shutil.rmtree(_gone(base), ignore_errors=True)
     for name, (folder, mode) in SECRETS.items():
         _secret(base / name, root / folder.lstrip("/"), mode)
     return there
@@ -184,7 +203,7 @@ def take(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
     dump = base / "accounting/dump.sql"
     if dump.exists():
         _loaded(dump)
-    if (base / "slurm/state").exists() and not there.get("state_taken"):
+    if not there.get("state_taken"):
         _placed(base, "slurm/state", controller)
     _noted(base, {**there, "taken": True, "state_taken": True})
     return {"changed": True}
@@ -203,7 +222,11 @@ def _loaded(dump: Path) -> None:
 
 
 def _placed(base: Path, name: str, target: Path) -> None:
-    """In the place of what is there, which is kept in the folder `before`; owners as they were."""
+    """In the place of what is there, which is kept in the folder `before`; owners as they were. What is not in the
+    backup changes nothing; what was placed before a power cut gets its owners."""
+    if not (base / name).exists():
+        _owned(base, name, target)
+        return
     if target.exists():
         kept = base / "before" / name
         shutil.rmtree(kept, ignore_errors=True)
@@ -214,13 +237,11 @@ def _placed(base: Path, name: str, target: Path) -> None:
     _owned(base, name, target)
 
 
-def _owned(base: Path, name: str, target: Path, only: set[str] | None = None) -> None:
+def _owned(base: Path, name: str, target: Path) -> None:
     """Owner and mode as they were, where this head knows the user."""
     owners = json.loads((base / OWNERS).read_text("utf-8"))
     for member, (user, group, mode) in owners.items():
         if member != name and not member.startswith(name + "/"):
-            continue
-        if only is not None and member not in only:
             continue
         path = target / member[len(name) :].lstrip("/")
         with contextlib.suppress(FileNotFoundError):
@@ -232,9 +253,10 @@ def _owned(base: Path, name: str, target: Path, only: set[str] | None = None) ->
 def finish(base: Path = BASE, root: Path = Path("/")) -> dict[str, Any]:
     """Figures in the place of the new head's few; images beside those that are there; runs; ledgers for reading."""
     there, done = note(base), []
+    owners = json.loads((base / OWNERS).read_text("utf-8")) if there else {}
     for name, (where, units) in LATER.items():
-        found, target = base / name, root / where.lstrip("/")
-        if not found.exists():
+        target = root / where.lstrip("/")
+        if not any(one == name or one.startswith(name + "/") for one in owners):
             continue
         runs = [unit for unit in units if _has("systemctl") and _ran("systemctl", "is-active", unit).returncode == 0]
         for unit in runs:
@@ -249,25 +271,28 @@ def finish(base: Path = BASE, root: Path = Path("/")) -> dict[str, Any]:
                 _ran("systemctl", "start", unit)
         done.append(name.split("/")[0])
     if there:
-        (base.parent / "restored.json").write_text(json.dumps(there), "utf-8")
-        shutil.rmtree(base)
+        (base.parent / DONE).write_text(json.dumps(there), "utf-8")
+        base.replace(_gone(base))  # so that one that is cut off here has come to its end
+    shutil.rmtree(_gone(base), ignore_errors=True)
     return {"finished": done}
 
 
+def _gone(base: Path) -> Path:
+    """What is being removed."""
+    return base.with_name(base.name + ".gone")
+
+
 def _merged(base: Path, name: str, target: Path) -> None:
-    """What is not there yet: images are named by their content, and runs by their time."""
-    came = set()
+    """What is not there yet: images are named by their content, and runs by their time. Owners of all, for a power cut
+    may have come between the two."""
     for path in sorted((base / name).rglob("*")):
         inside = path.relative_to(base / name)
         if path.is_dir() and not path.is_symlink():
-            if not (target / inside).exists():
-                (target / inside).mkdir(parents=True)
-                came.add(f"{name}/{inside}")
+            (target / inside).mkdir(parents=True, exist_ok=True)
         elif not (target / inside).exists():
             (target / inside).parent.mkdir(parents=True, exist_ok=True)
             shutil.move(str(path), str(target / inside))
-            came.add(f"{name}/{inside}")
-    _owned(base, name, target, came)
+    _owned(base, name, target)
 
 
 def main(words: list[str], source: bytes = b"") -> int:
@@ -282,6 +307,10 @@ def main(words: list[str], source: bytes = b"") -> int:
         return 2
     except (tarfile.TarError, EOFError):
         print(json.dumps({"refused": "the backup did not come to its end; nothing was changed, run the command again"}))
+        return 2
+    except OSError as fault:  # a full disk, for example
+        where = f"{fault.filename}: " if fault.filename else ""
+        print(json.dumps({"refused": f"{where}{fault.strerror or fault} ({words[0]}); mend that and run it again"}))
         return 2
     print(json.dumps(said))
     return 0

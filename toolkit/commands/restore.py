@@ -51,6 +51,11 @@ def restore(dry_run: bool, as_json: bool, **given: Any) -> None:
             _plan(work, as_json)
             return
         done = work.go()
+    except OSError as fault:
+        where = f"{fault.filename}: " if fault.filename else ""
+        raise restoring.RestoreFault(
+            f"{where}{fault.strerror or fault}; continue with: {restoring.quoted(asked)}", Exit.FAILED
+        ) from None
     except KeyboardInterrupt:
         click.echo(f"interrupted; continue with: {restoring.quoted(asked)}", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
@@ -63,12 +68,13 @@ def restore(dry_run: bool, as_json: bool, **given: Any) -> None:
 
 def _plan(work: Restoring, as_json: bool) -> None:
     from toolkit.backup.archive import PARTS
-    from toolkit.backup.restoring import Restored
+    from toolkit.backup.restoring import JobOutcome, Restored
 
     work.refuse_pool()
     ran, silent = work.running()
     if as_json:
-        answers.say("restore", _document(Restored(work.header, (), silent, 0.0)))
+        jobs = tuple(JobOutcome(job, "", nodes, False, "runs") for job, nodes in sorted(ran.items()))
+        answers.say("restore", _document(Restored(work.header, jobs, silent, 0.0)))
         return
     click.echo(f"backup     of {work.header.made}, cluster {work.header.cluster}, Slurm {work.header.slurm or '?'}")
     for part, size in work.header.parts.items():
@@ -86,6 +92,10 @@ def _print(done: Restored) -> None:
         click.echo(job.words)
     for name in done.silent:
         click.echo(f"{name} did not answer; what ran there is not known", err=True)
+    click.echo(
+        "earlier backups in the head's folder: the new head has a key of its own, so it does not read, count or remove "
+        "them; your key reads them"
+    )
     ended = sum(job.state == "ended" for job in done.jobs)
     click.echo(
         f"the head has the state of {done.header.made}; {number_of(len(done.jobs) - ended, 'job')} of "
