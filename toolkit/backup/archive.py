@@ -200,7 +200,7 @@ def opened(path: Path, key: Path) -> Iterator[tarfile.TarFile]:
         err.seek(0)
         said = err.read(1 << 16).decode("utf-8", "replace")
     if code != 0 or fault is not None:
-        raise Unreadable(_why(said, key, fault)) from None
+        raise Unreadable(_why(said, key.absolute(), fault)) from None
 
 
 def _looked(path: Path) -> None:
@@ -219,7 +219,7 @@ def _why(said: str, key: Path, fault: Exception | None) -> str:
     """In words for people, by what age printed."""
     if "no identity matched" in said:
         return f"the key {key} is not the one that it was made for, or its beginning was altered"
-    if f'reading "{key.absolute()}"' in said:
+    if f'reading "{key}"' in said:
         return f"{key} is no key of age; give the file that age-keygen wrote"
     if "unexpected EOF" in said or "failed to parse header" in said:
         return "it is cut off before its end"
