@@ -135,6 +135,11 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "common, or measured by other criteria; nothing was written",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "handover evidence": {
+        Exit.OK: "both files were written",
+        Exit.USAGE: f"{_USAGE}, or a run that is unsigned or changed; nothing was written",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "handover check-sum": {
         Exit.OK: "the page is as it was signed, and the sum of the runs that were named",
         Exit.FAILED: "something is not as it was signed, or the runs come to another sum; it is named",

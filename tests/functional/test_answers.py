@@ -68,6 +68,7 @@ ELSEWHERE = {
     "backup": "test_backup.py",
     "rotate": "../unit/test_rotate.py",
     "points": "test_punch_walk.py",
+    "evidence": "test_evidence_files.py",
     "sum": "test_sum_of_units.py",
     "sum-checked": "test_sum_of_units.py",
     "point": "test_punch_walk.py",

@@ -17,6 +17,7 @@ from validation.signing.last_day import chosen, expired
 from validation.signing.sign import sign_run
 from validation.signing.statement import read_statement
 
+pytestmark = pytest.mark.computes
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 
 

@@ -14,7 +14,7 @@ from tests.support import answers
 from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
 from toolkit.cli import cli
 
-pytestmark = NEEDS_SSH
+pytestmark = [NEEDS_SSH, pytest.mark.computes]
 UNITS = {"rack1": ("gpu1", "gpu2"), "rack2": ("gpu3", "gpu4")}
 
 

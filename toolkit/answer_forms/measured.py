@@ -294,3 +294,9 @@ class SumChecked(Form):
     faults: list[str]
     signer: str
     last_day: str | None
+
+
+class Evidence(Form):
+    """`toolkit handover evidence`: the files for other tools."""
+
+    files: list[str]

@@ -10,6 +10,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import group
+from toolkit.commands.handover_evidence import evidence
 from toolkit.commands.handover_sum import check_sum, sum_
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.errors import UsageFault
@@ -199,3 +200,4 @@ def _print(made: Updated, kept: dict[str, str]) -> None:
 
 handover.add_command(sum_)
 handover.add_command(check_sum)
+handover.add_command(evidence)
