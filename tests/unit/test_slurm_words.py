@@ -173,6 +173,8 @@ def test_gpus_that_slurm_counts_and_does_not_name_are_a_problem(counted: str) ->
     [gone] = jobs_of(slurm_job(7, gres="x", gres_detail=[], tres_alloc_str=counted, state="COMPLETED"))
     [other] = jobs_of(slurm_job(7, gres="x", gres_detail=[], tres_alloc_str="cpu=1,gres/vgpu=2"))
     assert (gone.problem, other.problem) == ("", "")
+    [ending] = jobs_of(slurm_job(7, gres="x", gres_detail=[], tres_alloc_str=counted, state="COMPLETING"))
+    assert ending.problem.startswith("it is ending, and Slurm no longer says which of its ")
 
 
 STATES = {

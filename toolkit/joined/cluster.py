@@ -24,7 +24,7 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 OF_ACCOUNTING = ("accounts", "qos")
 #: Releases that leases work with, by their first two numbers: run by us; those whose own answers are read by tests
-#: (Debian 13's, no lease was run there); by Slurm's documents and sources.
+#: (Debian 13's; leases ran in a pool of the toolkit's own, in a lab); by Slurm's documents and sources.
 RUN, READ, BY_DOCUMENTS = ("22.05",), ("24.11",), ("23.02", "23.11", "24.05", "25.05", "25.11")
 _PROGRAM = re.compile(r"(Prolog|Epilog)(\[\d+\])?")
 _NONE = ("", "(null)", "N/A")

@@ -122,6 +122,8 @@ def _refuse_silence(job: Mapping[str, Any], nodes: tuple[str, ...]) -> None:
     counted = job.get("tres_alloc_str")
     held = [f"{n} {name}s" for name in ("gpu", "shard", "mps") if (n := tres(str(counted or ""), f"gres/{name}"))]
     if held and nodes and _state(job) not in ("PENDING", *ENDED):
+        if _state(job) == "COMPLETING":  # as Slurm 24.11 does while the Epilog runs
+            raise Unclear(f"it is ending, and Slurm no longer says which of its {', '.join(held)} are given back here")
         raise Unclear(f"Slurm counts {', '.join(held)} for it on {', '.join(nodes)[:80]}, and does not say which")
 
 
