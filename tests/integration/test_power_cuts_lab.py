@@ -1,0 +1,43 @@
+"""Five power cuts by chance in a lab, of controller, GPU server and head, during the commands of day two."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import NAME, Lab, toolkit, validation_of
+
+from tests.support import power_cuts
+from tests.support.traces import traces
+
+pytestmark = [pytest.mark.rest, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a lab")]
+LAB = f"{NAME}-cuts"
+CUTS, SEED = 5, 44
+
+
+def test_after_each_power_cut_the_same_command_goes_on_to_its_end(tmp_path: Path) -> None:
+    toolkit("lab", "down", "--name", LAB)  # of a run that was cut off
+    up = toolkit("lab", "up", "--name", LAB, "--inventory", tmp_path / "inventory")
+    assert up.returncode == 0, up.stderr
+    try:
+        key, lab = tmp_path / "key", Lab(LAB, tmp_path / "inventory")
+        made = subprocess.run(["age-keygen", "-o", key], capture_output=True, text=True, check=True)
+        more = lab.inventory / "group_vars/all/backup.yml"
+        more.parent.mkdir(parents=True, exist_ok=True)
+        more.write_text(f"backup_recipients: [{made.stderr.split()[-1]}]\nhorovod_state: absent\n")
+        site = power_cuts.Site(LAB, lab.inventory, tmp_path / "runs", key, tmp_path / "backups")
+        site.declared(power_cuts.OLD)
+        done = toolkit("deploy", "-i", lab.inventory, timeout_s=3600)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        suites = [word for suite in ("preflight", "as-built", "transport") for word in ("--suite", suite)]
+        accepted = validation_of(lab.inventory, tmp_path / "runs", "--fabric", "tcp10", *suites, "--format", "html")
+        assert accepted.exit_code == 0, accepted.stderr
+        for cut in power_cuts.cuts(site, CUTS, SEED):
+            print(cut)
+            assert cut.wrong == [], cut
+    finally:
+        down = toolkit("lab", "down", "--name", LAB)
+    assert down.returncode == 0, down.stderr
+    assert not any(traces(LAB).values())
