@@ -21,8 +21,8 @@ from pathlib import Path
 from tests.support.power_cuts import BIN, Site
 from validation.base.project import ROOT
 
-SICK = ("ecc", "gpu-missing", "gpu-lost", "gpu-xid")
-"""Of these a person is called or the GPU is reset."""
+SICK = ("ecc", "gpu-missing")
+"""Of these the GPU is reset or a part is replaced; gpu-lost and gpu-xid come with a program's work alone."""
 WELL = (
     "gpu-illegal", "ecc-off", "throttled", "pcie-x8", "nvlink-missing", "fabric-unready", "no-persistence",
     "gpu-exclusive", "slow-gpu", "disk-full", "wrong-time-zone", "nccl-pinned", "reboot-waits", "unit-failed",
