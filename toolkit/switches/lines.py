@@ -128,7 +128,7 @@ def once(blocks: list[Line]) -> None:
             continue
         what = found[1] or line.text
         if what in seen:
-            raise SwitchFault(f"{line}: `{what}` stands at line {seen[what].number} too, so the file holds more than "
+            raise SwitchFault(f"{line}: `{what}` is at line {seen[what].number} too, so the file holds more than "
                               "one configuration; give each switch a file of its own")  # fmt: skip
         seen[what] = line
 
