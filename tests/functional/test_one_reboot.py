@@ -148,7 +148,7 @@ def test_whoever_asks_for_a_reboot_does_it_before_the_barrier() -> None:
     asking = {
         path.relative_to(REPO / "roles").parts[0]
         for path in (REPO / "roles").rglob("*.yml")
-        if f"path: {one_reboot.REASONS}" in path.read_text() and path.name != "absent.yml"
+        if re.search(rf"(path|_reason_file): {one_reboot.REASONS}", path.read_text()) and path.name != "absent.yml"
     }
     assert asking == {"bios", "kernel", "nvidia_driver", "ofed", "remoting_server"}
     for role in asking:
@@ -158,7 +158,9 @@ def test_whoever_asks_for_a_reboot_does_it_before_the_barrier() -> None:
         writes = [
             f
             for f in files
-            if re.search(r"reboot-required|__\w+_files", (REPO / f"roles/{role}/tasks/{f}").read_text())
+            if re.search(
+                r"reboot-required|__\w+_files|__\w+_reason_file", (REPO / f"roles/{role}/tasks/{f}").read_text()
+            )
         ]
         assert writes, f"{role}: {sorted(files)} write no reason"
 

@@ -195,9 +195,7 @@ def test_a_configuration_that_was_pasted_twice_is_refused(system: keys.System, n
     text = (DATA / f"{system}.txt").read_text()
     once = text if named else re.sub(r"(?m)^hostname .*\n", "", text)
     read_text(once, "leaf1.txt", "leaf1")
-    with pytest.raises(
-        SwitchFault, match=r"leaf1\.txt:\d+: .* stands at line \d+ too, so the file holds more than one"
-    ):
+    with pytest.raises(SwitchFault, match=r"leaf1\.txt:\d+: .* is at line \d+ too, so the file holds more than one"):
         read_text(once + once, "leaf1.txt", "leaf1")
 
 
