@@ -82,7 +82,7 @@ def rotate(
 def _code(done: list[Done], without: tuple[str, ...], back: bool, dry_run: bool) -> Exit:
     if dry_run:
         return Exit.OK
-    if any(one.why == "interrupted" for one in done):
+    if any(one.interrupted for one in done):
         return Exit.INTERRUPTED
     if any(one.state == "open" or (one.state == "gone back" and not back and one.why) for one in done):
         return Exit.FAILED

@@ -14,6 +14,7 @@ from toolkit.rotate.holding import Pool
 from toolkit.rotate.nodes import Faults, Machines, Say, listed
 from toolkit.rotate.outcome import Done
 from toolkit.upgrade.state import now
+from validation.base.counting import number_of
 
 LEAD_S = 3.0
 """From the order to restart until the moment at which all nodes do: every ssh connection is there by then."""
@@ -92,15 +93,17 @@ class MungeRotation:
             note = {"began": now(), "step": "begun", "direction": "forward", "partitions": []}
             note = dict(self.machines.on_head("begin", what="munge-key", note=note)["note"])
         running = self.pool.jobs().running
-        back = back or note["direction"] == "back"
+        back, interrupted = back or note["direction"] == "back", False
         try:
             state, why, left = self._back(note, "") if back else self._forward(note)
         except KeyboardInterrupt:
             self.say("interrupted; going back to the old key")
             state, why, left = self._back(note, "interrupted")
+            interrupted = True
         lost = self.pool.lost(running) if state != "open" else {}
         return Done(
             "munge-key", state, {}, (), left, len(running), 0, lost, self.clock() - began, self.paused_s, why,
+            interrupted,
         )  # fmt: skip
 
     def _step(self, note: dict[str, Any], step: str, words: str) -> None:
@@ -136,7 +139,7 @@ class MungeRotation:
     def _exchanged(self, note: dict[str, Any], which: str) -> str:
         """The key everywhere, munge restarted and tried; why not, "" where all of it is."""
         files = self.machines.on_head("held", what="munge-key")["files"]
-        self._step(note, f"place {which}", f"{len(self.machines.nodes)} nodes: placing the {which} key")
+        self._step(note, f"place {which}", f"placing the {which} key on {number_of(len(self.machines.nodes), 'node')}")
         _, faults = self.machines.each("place", self._files(files[f"{which}.munge.key"]))
         if faults:
             return f"the {which} key was not placed: {listed(faults)}"

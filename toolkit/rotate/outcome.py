@@ -13,7 +13,8 @@ State = Literal["planned", "nothing to do", "done", "gone back", "open"]
 @dataclass(frozen=True)
 class Done:
     """`changes`: by node; `cannot`: what cannot be had without a pause; `left`: nodes that are not done, and why;
-    `lost`: jobs that did not go on; `running`, `waiting`: how many jobs are concerned."""
+    `lost`: jobs that did not go on; `running`, `waiting`: how many jobs are concerned; `interrupted`: by Ctrl-C,
+    after which it went back."""
 
     what: What
     state: State
@@ -26,6 +27,7 @@ class Done:
     seconds: float = 0.0
     paused_s: float = 0.0
     why: str = ""
+    interrupted: bool = False
 
     def document(self) -> dict[str, object]:
         """As --json prints it."""
