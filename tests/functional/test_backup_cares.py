@@ -19,9 +19,9 @@ import jinja2
 import pytest
 import yaml
 from click.testing import CliRunner
-from test_backup import HeadFolder, head, loopback, staged
 
 from tests.support import answers, site
+from tests.support.backups import HeadFolder, head, loopback, staged
 from toolkit.backup import archive, making, on_head, restoring, there
 from toolkit.cli import cli
 from toolkit.errors import UsageFault

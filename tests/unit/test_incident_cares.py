@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from test_incidents import NAMES, World, begun
 
 from tests.support import gpu_health_case, site
+from tests.support.incident_world import NAMES, World, begun
 from toolkit.commands.incidents import incidents
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
