@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ def find_agreement(
     chosen, name = "--profile", profile
     if name is None and declared is not None and inventory is not None and folder is not None:
         chosen, name = "the inventory", _declared(inventory, folder, declared)
-    if waivers is None and folder is not None and (folder / WAIVERS).is_file():
+    if waivers is None and folder is not None and os.path.lexists(folder / WAIVERS):
         waivers = folder / WAIVERS
     files: dict[str, str] = {}
     agreed: Profile | None = None
@@ -72,7 +73,7 @@ def find_agreement(
         source = read_source(waivers)
         granted = load_waivers(source, [c.id for c in criteria], today)
         files[WAIVERS] = source.text
-    if folder is not None and (folder / PUNCH).is_file():
+    if folder is not None and os.path.lexists(folder / PUNCH):
         source = read_source(folder / PUNCH)
         load_points(source, [c.id for c in criteria], today)
         files[PUNCH] = source.text

@@ -79,4 +79,7 @@ def test_a_run_that_is_unsigned_or_changed_gives_none(run: Path, tmp_path: Path)
     for name, words in (("changed", "is not as it was signed"), ("bare", "nobody has signed it")):
         done = evidence(tmp_path / name, tmp_path / "out")
         assert (done.exit_code, words in done.output) == (2, True), done.output
+    (tmp_path / "file").touch()
+    done = evidence(run, tmp_path / "file/out")
+    assert (done.exit_code, "cannot be made: Not a directory" in done.output) == (2, True), done.output
     assert not (tmp_path / "out").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from tests.functional.test_signing_certificate import read, says
 from tests.support.signing_case import make_key, reported_run
 from toolkit.cli import cli
 from validation.model.load import ConfigError
+from validation.signing import ssh
 from validation.signing.last_day import chosen, expired
 from validation.signing.sign import sign_run
 from validation.signing.statement import read_statement
+from validation.signing.verify import verify_run
 
 pytestmark = pytest.mark.computes
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -50,3 +53,18 @@ def test_without_a_day_it_is_a_year_after_the_run() -> None:
     with pytest.raises(ConfigError, match="at most 1096 are allowed"):
         chosen(date(2036, 12, 1), ran, date(2026, 12, 24))
     assert [expired(day, date(2026, 11, 21)) for day in ("2026-11-20", "2026-11-21", "", "x")] == [True] + [False] * 3
+
+
+@pytest.mark.parametrize("day", ["9999-12-31", "2029-11-24", "20271121", "2027-W46-7"])
+def test_a_signed_day_that_sign_takes_from_nobody_is_no_signature(tmp_path: Path, day: str) -> None:
+    run, key = reported_run(tmp_path / "run"), make_key(tmp_path / "key")
+    signed = sign_run(run, key, "A. Example", "Integrator", (), MOMENT)
+    said = read_statement(signed.path.read_text(), "x")
+    for file in signed.path.parent.glob("*certificate*"):
+        file.unlink()
+    text = replace(said, last_day=day, certificate=()).text().encode()
+    signed.path.write_bytes(text)
+    signed.path.with_name(signed.path.name + ".sig").write_bytes(ssh.sign(ssh.read_key(key), said.namespace, text))
+    found = verify_run(run)
+    assert found.answer == "not-verified", found
+    assert found.signatures[0].state == "bad"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from tests.support import answers
 from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
 from toolkit.cli import cli
+from validation.signing import ssh
 
 pytestmark = [NEEDS_SSH, pytest.mark.computes]
 UNITS = {"rack1": ("gpu1", "gpu2"), "rack2": ("gpu3", "gpu4")}
@@ -81,5 +83,30 @@ def test_a_page_or_statement_that_was_edited_is_found(made: Path, tmp_path: Path
         assert done.exit_code == 1, (file, done.output)
         assert "NOT INTACT" in done.output
     assert json.loads((tmp_path / "sum/sum.json").read_text())["format"] == "elastic-ai-sum/1"
+    sum_ = tmp_path / "sum"
+    key = ssh.read_key(made / "key")
+    for number, (old, new, words) in enumerate((
+        ("time:.*", "time:        banana", "its time is none"),
+        ("time:.*", "time:        2126-11-21T12:00:00Z", "in the future"),
+        ("time:.*", "time:        2026-11-20T12:00:00Z", "before its units were"),
+        ("name:.*", "name:        A\u202eB", "characters that cannot be seen"),
+    )):  # fmt: skip
+        other = shutil.copytree(sum_, tmp_path / str(number))
+        text = re.sub(old, new, (other / "sum.txt").read_text(), count=1).encode()
+        (other / "sum.txt").write_bytes(text)
+        (other / "sum.txt.sig").write_bytes(ssh.sign(key, "elastic-ai-sum", text))
+        done = call("check-sum", other)
+        assert (done.exit_code, words in done.output) == (1, True), done.output
+    other = shutil.copytree(sum_, tmp_path / "more")
+    (other / "extra.html").write_text("accepted")
+    with (other / "sum.txt.sig").open("a") as file:
+        file.write("ACCEPTED BY ALL\n")
+    done = call("check-sum", other)
+    assert "extra.html: not of this sum" in done.output
+    assert "sum.txt.sig: has more in it than the signature" in done.output
+    lone = shutil.copy(f"{made / 'key'}.pub", tmp_path / "lone.pub")
+    done = call("sum", made / "rack1", made / "rack2", "--key", lone, "--as", "A, B", "--out", tmp_path / "none")
+    assert done.exit_code == 2
+    assert not (tmp_path / "none").exists(), "nothing is left of one that could not be signed"
     done = summed(made, tmp_path / "sum", "rack1", "rack2")
     assert (done.exit_code, "is there already" in done.output) == (2, True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.site import CRITERIA, LAB, PLAN, results_of, run_info, waiver, with_value
+from toolkit.agreement import find_agreement
 from toolkit.handover import punch_file
 from toolkit.handover.points import updated
 from validation.judging.run_data import RunData
@@ -53,6 +55,7 @@ def point(**changes: Any) -> Point:
         ({"opened": "2026-11-29"}, 9, "2026-11-29 has not come yet"),
         ({"owner": "' '"}, 6, "points.0.owner: is blank"),
         ({"blocking": "perhaps"}, 8, "points.0.blocking: "),
+        ({"blocking": "'off'"}, 8, "points.0.blocking: "),
         ({"clossed": "2026-11-03"}, 10, "points.0.clossed: unknown key"),
         ({"closed": "2026-11-03"}, 10, "nothing says why it was closed; write closed_why"),
         ({"closed_why": "done"}, 10, "the point has no day on which it was closed"),
@@ -102,6 +105,24 @@ def test_a_run_closes_what_passes_and_keeps_the_rest_with_the_reason() -> None:
     assert "waived, not passed" in verdict(some, slow=0.1, waived=True).points[0].why
 
 
+def test_a_run_from_before_a_point_was_found_closes_it_not() -> None:
+    late = (point(opened="2026-12-01", due="2026-12-31"), point(id="P2", opened_by="run-2"))
+    states = {one.id: one for one in verdict(late).points}
+    assert [one.state for one in states.values()] == ["open", "open"]
+    assert states["P1"].why == f"this run is of {DAY}, and the point was opened on 2026-12-01"
+    assert states["P2"].why == "this run is older than run-2, which found it"
+
+
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_a_list_that_cannot_be_read_is_refused_and_not_passed_over(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "punch.yml"
+    path.mkdir() if what == "folder" else path.symlink_to("/nonexistent")
+    with pytest.raises(ConfigError, match=r"punch\.yml: (is a directory|no such file)"):
+        find_agreement(None, None, CRITERIA, tmp_path)
+    with pytest.raises(ConfigError, match=r"punch\.yml: (is a directory|no such file)"):
+        punch_file.points_of(path, IDS)
+
+
 def test_a_closed_point_that_fails_again_is_open() -> None:
     done = point(closed="2026-11-10", closed_by="run-a", closed_why="passes")
     assert verdict((done,)).points[0].state == "closed"
@@ -146,15 +167,17 @@ def test_points_are_made_of_failed_and_waived_criteria_once() -> None:
     assert [(p.closed, p.closed_by) for p in closed.points] == [(DAY, PLAN.run)]
 
 
-def test_the_file_keeps_what_people_wrote(tmp_path: Path) -> None:
+@pytest.mark.parametrize("indent", ["", "  ", "    "])
+def test_the_file_keeps_what_people_wrote(tmp_path: Path, indent: str) -> None:
     path = tmp_path / "punch.yml"
-    path.write_text(
-        "---\n# ours\npoints:\n  - id: P1  # the first\n    class: A\n    text: 'slow: cable'\n"
-        "    criterion: tr.tcpbw\n    owner: A. Person\n    due: 2026-12-01\n"
-        "    blocking: true\n    opened: 2026-11-01\n  # by hand\n"
-        "  - id: P2\n    class: C\n    text: label\n    owner: B\n    due: 2026-12-01\n    blocking: false\n"
-        "    opened: 2026-11-02\n"
+    points = (
+        "- id: P1  # the first\n  class: A\n  text: 'slow: cable'\n"
+        "  criterion: tr.tcpbw\n  owner: A. Person\n  due: 2026-12-01\n"
+        "  blocking: true\n  opened: 2026-11-01\n# by hand\n"
+        "- id: P2\n  class: C\n  text: label\n  owner: B\n  due: 2026-12-01\n  blocking: false\n"
+        "  opened: 2026-11-02\n"
     )
+    path.write_text("---\n# ours\npoints:\n" + textwrap.indent(points, indent))
     first, second = load_points(path, IDS)
     done = first.model_copy(update={"closed": DAY, "closed_by": "run-b", "closed_why": "passes: 6 judgements"})
     third = point(id="P3", text="new: one", node="gpu1")
@@ -162,7 +185,7 @@ def test_the_file_keeps_what_people_wrote(tmp_path: Path) -> None:
     assert load_points(path, IDS) == (done, second, third)
     text = path.read_text()
     assert "id: P1  # the first\n" in text
-    assert "  # by hand\n  - id: P2\n" in text
+    assert f"{indent}# by hand\n{indent}- id: P2\n" in text
     assert text.index("closed_why") < text.index("# by hand")
     punch_file.write(path, (first, second, third))
     assert load_points(path, IDS) == (first, second, third)

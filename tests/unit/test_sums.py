@@ -47,7 +47,10 @@ OTHER = unit("rack2", "gpu3", "gpu4")
         (replace(OTHER, site="t"), "differ in site: s and t"),
         (replace(OTHER, answer="not-signed"), "rack2: nobody has signed it; sign it first"),
         (replace(OTHER, answer="not-intact", why="is not as signed (x: changed)"), "rack2: is not as signed (x"),
-        (replace(OTHER, answer="expired", why="its last day has passed"), "rack2: its last day has passed"),
+        (replace(OTHER, answer="not-checked", expired=True), "rack2: its last day, 2027-11-21, has passed"),
+        (replace(OTHER, answer="not-checked", other_rules=("criterion tr.tcpbw",)),
+         "rack2: was judged by rules that no release has (criterion tr.tcpbw)"),
+        (unit("rack2", "GPU2", "gpu3"), "rack1 and rack2: share 1 node: gpu2"),
         (replace(OTHER, verdict=OTHER.verdict.model_copy(update={"sign_off": "REJECTED", "outcome": "failed"})),
          "rack2: is REJECTED, failed; a sum adds up what passed"),
         (replace(OTHER, verdict=OTHER.verdict.model_copy(update={"sign_off": "REHEARSAL"})),
@@ -60,6 +63,11 @@ def test_runs_that_make_up_no_sum_are_refused_in_one_sentence(other: Unit, words
         sum_of((ONE, other), None)
     assert words in str(fault.value)
     assert "\n" not in str(fault.value)
+
+
+def test_a_sum_that_was_signed_is_added_up_again_after_its_last_day() -> None:
+    units = (ONE, replace(OTHER, answer="expired", expired=True))
+    assert sum_of(units, None, again=True) == sum_of((ONE, OTHER), None)
 
 
 def test_one_run_is_no_sum() -> None:

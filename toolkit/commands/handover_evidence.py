@@ -36,6 +36,7 @@ def evidence(run: str, out: Path, as_json: bool, runs_dir: Path) -> None:
     from validation.report.documents import read_run
     from validation.signing import MANIFEST
     from validation.signing import evidence_files as files
+    from validation.signing.sum_paper import new_folder
     from validation.signing.verify import hashed_run
 
     if out.exists():
@@ -49,7 +50,7 @@ def evidence(run: str, out: Path, as_json: bool, runs_dir: Path) -> None:
         documents, manifest = read_run(folder), hashlib.sha256(read_bytes(folder / MANIFEST)).hexdigest()
         made = {files.BOM: files.bill_of_materials(documents),
                 files.STATEMENT: files.verdict_statement(documents, manifest)}  # fmt: skip
-    out.mkdir(parents=True)
+    new_folder(out)
     for name, document in made.items():
         rundir.write_text(out / name, files.written(document).decode())
     if as_json:

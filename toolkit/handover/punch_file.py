@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -32,7 +33,7 @@ def file_of(inventory: Path) -> Path:
 
 def points_of(path: Path, criteria: Iterable[str], today: date | None = None) -> tuple[Point, ...]:
     """Of the file; none where there is no file. ConfigError with file and line."""
-    return load_points(path, criteria, today) if path.exists() else ()
+    return load_points(path, criteria, today) if os.path.lexists(path) else ()
 
 
 def said(point: Point) -> dict[str, object]:
@@ -114,11 +115,19 @@ def _key(key: str, value: object) -> str:
 def _added(text: str, points: Sequence[Point]) -> str:
     if not points:
         return text
-    blocks = []
+    blocks, indent = [], _indent(text)
     for point in points:
         keys = [_key(key, value) for key, value in said(point).items()]
-        blocks.append(f"{_INDENT}- {keys[0]}\n" + "".join(f"{_INDENT}  {line}\n" for line in keys[1:]))
+        blocks.append(f"{indent}- {keys[0]}\n" + "".join(f"{indent}  {line}\n" for line in keys[1:]))
     return (text if text.endswith("\n") else text + "\n") + "".join(blocks)
+
+
+def _indent(text: str) -> str:
+    """Of the points that are there: a new one stands below them."""
+    listed = child(yaml_tree(text), "points")
+    found = listed[0] if listed else None
+    block = isinstance(found, yaml.SequenceNode) and not found.flow_style and found.value
+    return " " * found.start_mark.column if found is not None and block else _INDENT
 
 
 def next_ids(points: Iterable[Point], prefix: str = "P") -> Iterable[str]:

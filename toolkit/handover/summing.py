@@ -21,19 +21,20 @@ _WHY = {
     "not-intact": "is not as it was signed",
     "not-signed": "nobody has signed it",
     "not-verified": "a signature is not good",
-    "expired": "its last day has passed",
 }
 
 
-def summed(runs_dir: Path, runs: Sequence[str], inventory: Path | None, now: Callable[[str], None]) -> SumDoc:
-    """The sum of runs or bundles. ConfigError or UsageFault where they make up none."""
+def summed(
+    runs_dir: Path, runs: Sequence[str], inventory: Path | None, now: Callable[[str], None], again: bool = False
+) -> SumDoc:
+    """The sum of runs or bundles. `again`: of a signed one. ConfigError or UsageFault where they make none."""
     declared = None if inventory is None else [node.name for node in read_inventory(inventory).nodes]
     with ExitStack() as held:
         units = []
         for number, run in enumerate(runs, 1):
             now(f"verifying {run}, {number} of {len(runs)}")
             units.append(_unit(run, held.enter_context(opened(runs_dir, run))))
-    return sum_of(units, declared)
+    return sum_of(units, declared, again)
 
 
 def _unit(path: str, folder: Path) -> Unit:
@@ -51,6 +52,8 @@ def _unit(path: str, folder: Path) -> Unit:
         verdict=verdict,
         servers=read_run(run).parts,
         unchecked=tuple(found.unchecked),
+        other_rules=found.other_rules,
+        expired=found.expired,
         of=SumUnit(
             run=info.run,
             unit=info.unit,

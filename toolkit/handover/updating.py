@@ -58,7 +58,7 @@ def update_list(
             raise UsageFault("the run found something that is on no list yet; name who is to do it with --owner NAME")
         if made.points:
             punch_file.write(path, made.points)
-        kept = {p.id: p.why for p in _states(made, verdict) if p.state == "open"}
+        kept = {p.id: p.why for p in _states(made, verdict, info.day) if p.state == "open"}
         if is_signed(run_dir):
             words = f"{run_dir}: is signed, so the list is not taken into it; the next run takes it"
             return Done(path, info.run, made, kept, False, words)
@@ -75,8 +75,8 @@ def _verdict(run_dir: Path, now: Callable[[str], None]) -> VerdictDoc:
     return acceptance.standing(run_dir)
 
 
-def _states(made: Updated, verdict: VerdictDoc) -> tuple[PointState, ...]:
-    return follow(made.points, {one.id: one.judgements for one in verdict.criteria}, verdict.run, None)
+def _states(made: Updated, verdict: VerdictDoc, day: date) -> tuple[PointState, ...]:
+    return follow(made.points, {one.id: one.judgements for one in verdict.criteria}, verdict.run, day)
 
 
 def _take(run_dir: Path, path: Path) -> None:

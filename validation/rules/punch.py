@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints, field_validator
+from pydantic import ConfigDict, Field, StrictBool, StringConstraints, field_validator
 
 from validation.model import Model
 from validation.model.load import ConfigError, Source, line_of, load_yaml
@@ -40,7 +40,7 @@ class Point(Model):
     node: Words | None = None
     owner: Words
     due: datetime.date
-    blocking: bool
+    blocking: StrictBool
     opened: datetime.date
     opened_by: Words | None = None
     closed: datetime.date | None = None

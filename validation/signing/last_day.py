@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, timedelta
 
 from validation.model.load import ConfigError
@@ -11,6 +12,7 @@ DAYS = 365
 certificates hold."""
 MOST_DAYS = 1096
 """At most: three years. Project default: nothing of a measurement tells how machines are after that."""
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 ENDS = "a change of firmware, GPU driver or parts, which toolkit check looks for"
 """What ends a paper before its last day, as the statement has it."""
 
@@ -29,11 +31,17 @@ def chosen(said: date | None, ran: date, signed: date) -> date:
 
 
 def day_of(text: str) -> date | None:
-    """The day that a statement has; None where it has none."""
+    """The day that a statement has, in the one form that sorts as days do (2027-11-21); None where it has none."""
     try:
-        return date.fromisoformat(text)
+        return date.fromisoformat(text) if _DAY.fullmatch(text) else None
     except ValueError:
         return None
+
+
+def too_late(last_day: str, ran: date) -> bool:
+    """Whether a statement names a later day than `sign` takes; a day more, for zones."""
+    last = day_of(last_day)
+    return last is not None and (last - ran).days > MOST_DAYS + 1
 
 
 def expired(last_day: str, today: date) -> bool:

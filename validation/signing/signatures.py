@@ -13,6 +13,7 @@ from validation.model.load import ConfigError, read_bytes
 from validation.model.times import CLOCK_S, moment
 from validation.run.read import Run
 from validation.signing import MANIFEST, SIGNATURES, ssh
+from validation.signing.last_day import MOST_DAYS, too_late
 from validation.signing.manifest import file_sha256
 from validation.signing.statement import Statement, certificate_names, file_name, read_statement
 
@@ -87,6 +88,8 @@ def _times(said: Statement, ran: Span, now: datetime) -> Iterable[str]:
         yield f"it says that it was signed at {said.time}, before the run ended at {_said(ran.ended)}"
     if signed > now + AHEAD:
         yield f"it says that it was signed at {said.time}, which is in the future by the clock here"
+    if ran.began is not None and too_late(said.last_day, ran.began.date()):
+        yield f"its last day, {said.last_day}, is more than {MOST_DAYS} days after the run, which nobody can sign"
 
 
 def _persons(checks: list[SignatureCheck]) -> list[SignatureCheck]:

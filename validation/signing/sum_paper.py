@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from validation.base.files import replace
+from validation.base.visible import hidden
 from validation.model.load import ConfigError, load_json, read_bytes
+from validation.model.times import CLOCK_S, moment
 from validation.report.pages import environment
 from validation.signing import ssh
-from validation.signing.signatures import MAX_BYTES
-from validation.signing.statement import utc_text
+from validation.signing.signatures import AHEAD, MAX_BYTES
+from validation.signing.statement import MOST, utc_text
 from validation.signing.sums import SumDoc
 
 DATA, PAGE, STATEMENT, SIGNATURE = "sum.json", "sum.html", "sum.txt", "sum.txt.sig"
@@ -46,22 +50,29 @@ def sum_page(document: SumDoc) -> str:
     )  # fmt: skip
 
 
-def write_sum(folder: Path, document: SumDoc, key: ssh.Key, name: str, company: str, moment: datetime) -> Path:
+def write_sum(folder: Path, document: SumDoc, key: ssh.Key, name: str, company: str, signed: datetime) -> Path:
     """Write and sign it into a new folder; the statement's path. ConfigError where the folder is there or the disk
     refuses.
     """
+    if os.path.lexists(folder):
+        raise ConfigError(f"{folder}: is there already; name another folder with --out")
+    data, page = "".join(document.written()).encode(), sum_page(document).encode()
+    text = statement(document, data, page, name, company, utc_text(signed), f"{key.fingerprint} ({key.kind})").encode()
+    signature = ssh.sign(key, NAMESPACE[document.sign_off], text)  # may fail: no folder is made before
+    new_folder(folder)
+    for file, content in ((DATA, data), (PAGE, page), (STATEMENT, text), (SIGNATURE, signature)):
+        replace(folder / file, content)
+    return folder / STATEMENT
+
+
+def new_folder(folder: Path) -> None:
+    """Make it. ConfigError where it is there, or cannot be made."""
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise ConfigError(f"{folder}: is there already; name another folder with --out") from None
     except OSError as fault:
         raise ConfigError(f"{folder}: cannot be made: {fault.strerror or fault}; name another folder") from None
-    data, page = "".join(document.written()).encode(), sum_page(document).encode()
-    text = statement(document, data, page, name, company, utc_text(moment), f"{key.fingerprint} ({key.kind})").encode()
-    signature = ssh.sign(key, NAMESPACE[document.sign_off], text)
-    for file, content in ((DATA, data), (PAGE, page), (STATEMENT, text), (SIGNATURE, signature)):
-        replace(folder / file, content)
-    return folder / STATEMENT
 
 
 def statement(document: SumDoc, data: bytes, page: bytes, name: str, company: str, time: str, key: str) -> str:
@@ -92,11 +103,34 @@ def check_sum(folder: Path) -> SumChecked:
     keys = [said.get(label, "") for label in ("name", "company", "time", "key")]
     if text != statement(document, data, page, *keys).encode():
         faults.append(f"{STATEMENT}: is not of this data and page: something was changed since it was signed")
+    if data != "".join(document.written()).encode():
+        faults.append(f"{DATA}: is not as the toolkit writes it; it was edited")
+    if any(hidden(word) or len(word) > MOST for word in keys[:2]):
+        faults.append(f"{STATEMENT}: the signer's name or company is too long, or has characters that cannot be seen")
+    faults += _time(keys[2], document)
+    strays = sorted({path.name for path in folder.iterdir()} - {DATA, PAGE, STATEMENT, SIGNATURE})
+    if strays:
+        faults.append(f"{', '.join(strays[:8])}: not of this sum; nobody has signed what is in there")
     if page != sum_page(document).encode():
         faults.append(f"{PAGE}: is not the page of {DATA}; it was edited, or made by another release")
     signed = ssh.check(text, folder / SIGNATURE, NAMESPACE[document.sign_off])
-    if not signed.good:
+    if not ssh.whole(read_bytes(folder / SIGNATURE, MAX_BYTES)):
+        faults.append(f"{SIGNATURE}: has more in it than the signature")
+    elif not signed.good:
         faults.append(f"{SIGNATURE}: {signed.why}")
     elif f"{signed.fingerprint} ({signed.kind})" != keys[3]:
         faults.append(f"{SIGNATURE}: was made with another key than the statement names")
     return SumChecked(tuple(faults), f"{keys[0]}, {keys[1]}, {keys[2]}, key {keys[3]}", signed.why, document)
+
+
+def _time(said: str, document: SumDoc) -> Iterator[str]:
+    """Where the time of a sum's statement cannot be that of its signature."""
+    signed = moment(said)
+    if signed is None:
+        yield f"{STATEMENT}: its time is none: {said}"
+        return
+    before = [when for unit in document.units for one in unit.signers if (when := moment(one.time)) is not None]
+    if before and signed < max(before) - timedelta(seconds=CLOCK_S):
+        yield f"{STATEMENT}: says that it was signed at {said}, before its units were"
+    if signed > datetime.now(timezone.utc) + AHEAD:
+        yield f"{STATEMENT}: says that it was signed at {said}, which is in the future by the clock here"

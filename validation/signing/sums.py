@@ -77,13 +77,16 @@ class Unit:
     of: SumUnit
     servers: tuple[ServerParts, ...]
     unchecked: tuple[str, ...] = ()
+    other_rules: tuple[str, ...] = ()
+    expired: bool = False
 
 
-def sum_of(units: Sequence[Unit], declared: Sequence[str] | None) -> SumDoc:
-    """The sum; `declared`: the nodes of the site's inventory, None where none was named. ConfigError, one sentence with
-    the runs' names, where these runs make up no sum.
+def sum_of(units: Sequence[Unit], declared: Sequence[str] | None, again: bool = False) -> SumDoc:
+    """The sum; `declared`: the nodes of the site's inventory, None where none was named. `again`: one that was signed
+    is added up once more, which its last day does not hinder. ConfigError, one sentence with the runs' names, where
+    these runs make up no sum.
     """
-    for words in _refusals(units):
+    for words in _refusals(units, again):
         raise ConfigError(words)
     ordered = sorted(units, key=lambda one: one.of.run)
     first = ordered[0]
@@ -100,14 +103,18 @@ def sum_of(units: Sequence[Unit], declared: Sequence[str] | None) -> SumDoc:
     )
 
 
-def _refusals(units: Sequence[Unit]) -> Iterator[str]:
+def _refusals(units: Sequence[Unit], again: bool) -> Iterator[str]:
     if len(units) < 2:
         yield "a sum is of two runs or more; name the runs of the units"
     for one in units:
         if one.answer == "not-signed":
             yield f"{one.path}: nobody has signed it; sign it first: toolkit sign"
-        if one.answer not in ("intact", "verified", "other-rules", "not-checked"):
+        if one.expired and not again:
+            yield f"{one.path}: its last day, {one.of.last_day}, has passed; a sum is of papers that hold"
+        if one.answer not in ("intact", "verified", "other-rules", "not-checked", "expired"):
             yield f"{one.path}: {one.why}; a sum is of runs that are as they were signed: toolkit verify names all"
+        if one.other_rules:
+            yield f"{one.path}: was judged by rules that no release has ({one.other_rules[0]}); a sum takes none"
         if not one.of.last_day:
             yield f"{one.path}: was signed by a release that named no last day; sign a copy of it again"
         if one.verdict.sign_off not in ("ACCEPTED", "REHEARSAL") or one.verdict.outcome != "passed":
@@ -120,7 +127,8 @@ def _pair(one: Unit, other: Unit) -> Iterator[str]:
     both = f"{one.path} and {other.path}"
     if one.of.run == other.of.run:
         yield f"{both}: are the same run"
-    shared = sorted({*one.of.nodes} & {*other.of.nodes})
+    theirs_too = {node.casefold() for node in other.of.nodes}
+    shared = sorted(node for node in one.of.nodes if node.casefold() in theirs_too)
     if shared:
         yield f"{both}: share {number_of(len(shared), 'node')}: {', '.join(shared[:8])}; each node is in one unit"
     tags = {s.service_tag.casefold(): s.node for s in one.servers if s.service_tag}

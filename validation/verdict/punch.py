@@ -26,6 +26,9 @@ def follow(
 
 def _one(point: Point, judged: Mapping[str, Sequence[Judgement]], run: str, day: datetime.date | None) -> PointState:
     proved, against, why = (False, False, BY_HAND) if point.criterion is None else _said(point, judged)
+    older = _older(point, run, day)
+    if proved and older:
+        proved, why = False, older
     by, reopened = point.closed_by, False
     if point.open:
         closed, by = proved, run if proved else None
@@ -51,6 +54,15 @@ def _one(point: Point, judged: Mapping[str, Sequence[Judgement]], run: str, day:
         reopened=reopened,
         late=not closed and day is not None and day > point.due,
     )
+
+
+def _older(point: Point, run: str, day: datetime.date | None) -> str:
+    """Why a run proves nothing of a point that was found after it; "" where it was found before."""
+    if point.opened_by is not None and run < point.opened_by:  # both begin with the time at which they began
+        return f"this run is older than {point.opened_by}, which found it"
+    if day is not None and day < point.opened:
+        return f"this run is of {day}, and the point was opened on {point.opened}"
+    return ""
 
 
 def _said(point: Point, judged: Mapping[str, Sequence[Judgement]]) -> tuple[bool, bool, str]:
