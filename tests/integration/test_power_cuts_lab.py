@@ -1,20 +1,26 @@
-"""Five power cuts by chance in a lab, of controller, GPU server and head, during the commands of day two."""
+"""Five power cuts by chance in a lab, of controller, GPU server and head, during the commands of day two, with jobs.
+
+ELASTIC_AI_POWER_CUTS asks for more of them, and ELASTIC_AI_POWER_CUTS_FOR_S for none after so many seconds.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from conftest import NAME, Lab, toolkit, validation_of
+from conftest import Lab, toolkit, validation_of
 
 from tests.support import power_cuts
 from tests.support.traces import traces
 
 pytestmark = [pytest.mark.rest, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a lab")]
-LAB = f"{NAME}-cuts"
-CUTS, SEED = 5, 44
+LAB = "cuts"
+CUTS, SEED = int(os.environ.get("ELASTIC_AI_POWER_CUTS", "5")), int(os.environ.get("ELASTIC_AI_POWER_CUTS_SEED", "44"))
+FOR_S = float(os.environ.get("ELASTIC_AI_POWER_CUTS_FOR_S", "inf"))
 
 
 def test_after_each_power_cut_the_same_command_goes_on_to_its_end(tmp_path: Path) -> None:
@@ -34,9 +40,12 @@ def test_after_each_power_cut_the_same_command_goes_on_to_its_end(tmp_path: Path
         suites = [word for suite in ("preflight", "as-built", "transport") for word in ("--suite", suite)]
         accepted = validation_of(lab.inventory, tmp_path / "runs", "--fabric", "tcp10", *suites, "--format", "html")
         assert accepted.exit_code == 0, accepted.stderr
-        for cut in power_cuts.cuts(site, CUTS, SEED):
-            print(cut)
-            assert cut.wrong == [], cut
+        made = []
+        for cut in power_cuts.cuts(site, CUTS, SEED, for_s=FOR_S):
+            print(json.dumps(asdict(cut)), flush=True)
+            made.append(cut)
+        assert [cut for cut in made if cut.wrong] == []
+        assert made[-1].jobs["over"] > 0
     finally:
         down = toolkit("lab", "down", "--name", LAB)
     assert down.returncode == 0, down.stderr

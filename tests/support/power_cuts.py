@@ -6,7 +6,7 @@ The lab is deployed with the release `rehearsal-previous` and accepted (tests/in
 so). Each cut takes a command, waits a random time, and cuts the controller (its processes get SIGKILL), a GPU server or
 the head (all processes of the container get SIGKILL at once; some seconds later it is started again). Then a dry run
 has to print where things are, and the same command has to come to its end: all nodes work, all have one release, nobody
-is drained without a reason. One JSON line for each cut.
+is drained without a reason. Jobs of Slurm go on all the time and are counted. One JSON line for each cut.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.power_jobs import Jobs
 from toolkit.deploy.site_state import SiteState
 from toolkit.lab import faults
 from toolkit.lab import lab as labs
@@ -53,6 +54,7 @@ class Cut:
     calls: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
+    jobs: dict[str, int] = field(default_factory=dict)
 
 
 class Site:
@@ -138,7 +140,7 @@ class Site:
         subprocess.run([str(BIN / "toolkit"), "lab", "fault", *words], check=False, capture_output=True)
 
 
-def cut(site: Site, work: str, victim: str, at_s: float, away_s: float) -> Cut:
+def cut(site: Site, jobs: Jobs, work: str, victim: str, at_s: float, away_s: float) -> Cut:
     """Begin, cut, and go on to the end."""
     began, made = time.monotonic(), Cut(work, victim, round(at_s, 1))
     if work == "incidents":
@@ -146,6 +148,7 @@ def cut(site: Site, work: str, victim: str, at_s: float, away_s: float) -> Cut:
         site.fault("gpu1", "ecc")
     running = site.started(site.words(work))
     _waited(site, running, work, at_s)
+    jobs.cut(victim, work)
     if victim == "controller":
         with contextlib.suppress(ProcessLookupError):  # it was quicker
             os.killpg(running.pid, signal.SIGKILL)
@@ -163,6 +166,8 @@ def cut(site: Site, work: str, victim: str, at_s: float, away_s: float) -> Cut:
     made.wrong += [line for line in said.splitlines() if "Traceback" in line or "unexpected" in line]
     _stands(site, made)
     _goes_on(site, made)
+    made.wrong += jobs.lost()
+    made.jobs = dict(jobs.counts)
     made.seconds = round(time.monotonic() - began, 1)
     return made
 
@@ -224,20 +229,25 @@ def _quiet(_words: str) -> None:
     """Of the lab's own progress nothing is printed."""
 
 
-def cuts(site: Site, count: int, seed: int, works: tuple[str, ...] = WORKS) -> Iterator[Cut]:
-    """So many, each at a moment by chance."""
-    chance = random.Random(seed)
+def cuts(
+    site: Site, count: int, seed: int, works: tuple[str, ...] = WORKS, for_s: float = float("inf")
+) -> Iterator[Cut]:
+    """So many, each at a moment by chance; none begins after `for_s`."""
+    chance, until = random.Random(seed), time.monotonic() + for_s
     site.ran(site.words("backup"))
-    for _ in range(count):
-        work, victim = chance.choice(works), chance.choice(("controller", "controller", "gpu1", "gpu2", "head"))
-        if work == "upgrade" and site.releases() == {NEW}:
-            work = "rollback"
-        moment, away_s = chance.random() * LASTS_S[work], chance.uniform(0, 20)
-        made = cut(site, work, victim, moment, away_s)
-        if work in ("upgrade", "rollback"):
-            (release,) = found if len(found := site.releases()) == 1 else {OLD}
-            site.declared(release)
-        yield made
+    with Jobs(site.spec) as jobs:
+        for _ in range(count):
+            if time.monotonic() > until:
+                break
+            work, victim = chance.choice(works), chance.choice(("controller", "controller", "gpu1", "gpu2", "head"))
+            if work == "upgrade" and site.releases() == {NEW}:
+                work = "rollback"
+            moment, away_s = chance.random() * LASTS_S[work], chance.uniform(0, 20)
+            made = cut(site, jobs, work, victim, moment, away_s)
+            if work in ("upgrade", "rollback"):
+                (release,) = found if len(found := site.releases()) == 1 else {OLD}
+                site.declared(release)
+            yield made
 
 
 def main() -> None:
@@ -252,12 +262,10 @@ def main() -> None:
     parser.add_argument("--for-s", type=float, default=float("inf"), help="begin no cut after so many seconds")
     given = parser.parse_args()
     site = Site(given.lab, given.inventory, given.runs, given.key, given.folder)
-    began, done = time.monotonic(), []
-    for made in cuts(site, given.count, given.seed, tuple(given.works.split(","))):
+    done = []
+    for made in cuts(site, given.count, given.seed, tuple(given.works.split(",")), given.for_s):
         done.append(made)
         print(json.dumps(asdict(made)), flush=True)
-        if time.monotonic() - began > given.for_s:
-            break
     print(json.dumps({"cuts": len(done), "wrong": sum(bool(made.wrong) for made in done)}))
 
 
