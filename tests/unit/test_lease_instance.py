@@ -235,6 +235,8 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
         ({"preempt_time": START}, wire.EndCode.PREEMPTED),
         ({"admin_comment": ended_text("the administrator ended it")}, wire.EndCode.ADMINISTRATOR),
         ({}, wire.EndCode.TIME),
+        ({"state": "COMPLETING"}, wire.EndCode.TAKEN_BACK),  # released, and its Epilog has not come yet
+        ({"state": "CANCELLED"}, wire.EndCode.TAKEN_BACK),
     ],
 )
 @pytest.mark.parametrize("minutes", [60, None])  # None: without a limit, Slurm's end is a year away
@@ -246,7 +248,8 @@ def test_an_end_before_its_time_reaches_the_agent_with_its_reason(
     host.slurm.said = [said(end=now + 60, minutes=minutes, **more)]
     taken = code is wire.EndCode.PREEMPTED
     end = "NONE" if taken and minutes is None else now + 60  # as squeue of 22.05 prints it
-    host.slurm.answers["squeue"] = f"41 RUNNING {end} {START if taken else 'N/A'}\n"
+    state = "COMPLETING" if "state" in more else "RUNNING"
+    host.slurm.answers["squeue"] = f"41 {state} {end} {START if taken else 'N/A'}\n"
     assert sweep.sweep(host) == 0
     moved = wire.Deadline.read(host.run_dir / "41" / "deadline")
     assert (moved.until, moved.code) == (now + 60, code)

@@ -82,6 +82,8 @@ def _move_end(host: Host, job_id: str, one: Instance, end: float) -> None:
             code = EndCode.PREEMPTED
         elif job is not None and ended_reason(job.admin_comment):
             code = EndCode.ADMINISTRATOR
+        elif job is not None and (job.ended or job.state == "COMPLETING"):
+            code = EndCode.TAKEN_BACK  # Slurm has moved its end to now; the Epilog may come after this sweep
     instance.move_end(host, job_id, end, instance.due_at(host, until, code))
     why = "" if code is EndCode.TIME else f": {WORDS[code]}"
     tell(f"lease {one.lease}: goes on until {time.strftime('%F %T', time.localtime(until))}{why}")
