@@ -289,6 +289,7 @@ def test_backup_and_restore_from_a_controller(head: HeadFolder, loopback: Path, 
     done = CliRunner().invoke(cli, [*words, "--replace"])
     assert done.exit_code == 0, done.output
     assert "lease 3 of alice on gpu1 goes on\n" in done.stdout
+    assert "so it does not read, count or remove them; your key reads them\n" in done.stdout, "backups of the lost head"
 
 
 def test_a_job_that_the_controller_ends_after_it_came_back_is_reported() -> None:

@@ -48,6 +48,28 @@ def test_the_newest_is_kept_whatever_the_number(head: HeadFolder, keep: int) -> 
     assert on_head.thinned(replace(head.settings, keep=keep), {}) == [made.name]
 
 
+def test_the_role_takes_numbers_from_one_and_a_whole_path(tmp_path: Path) -> None:
+    """Its own assert, on a host for each case."""
+    good: dict[str, object] = {"backup_keep": 7, "backup_overdue_h": 30, "backup_folder": "/mnt/backups"}
+    cases = {
+        "good": good, "one": good | {"backup_keep": 1}, "none": good | {"backup_keep": 0},
+        "less": good | {"backup_keep": -1}, "words": good | {"backup_keep": "all"},
+        "at-once": good | {"backup_overdue_h": 0}, "part": good | {"backup_folder": "backups"},
+        "disk": good | {"backup_folder": "/"},
+    }  # fmt: skip
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": cases}}))
+    tasks = yaml.safe_load((ROOT / "roles/backup/tasks/make.yml").read_text())
+    (task,) = [task for task in tasks if "backup_keep" in str(task.get("ansible.builtin.assert", ""))]
+    play = {"hosts": "all", "connection": "local", "gather_facts": False, "tasks": [task]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    words = ["ansible-playbook", "-i", tmp_path / "hosts.json", tmp_path / "play.yml"]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
+    refused = set(re.findall(r"^fatal: \[(\S+)\]: FAILED", done.stdout, re.MULTILINE))
+    assert refused == set(cases) - {"good", "one"}, done.stdout + done.stderr
+    assert "backup_keep: -1, backup_overdue_h: 30, backup_folder: /mnt/backups; give numbers from 1" in done.stdout
+
+
 def test_two_heads_in_one_folder_do_not_disturb_each_other(head: HeadFolder) -> None:
     other = replace(head.settings, head="head-2")
     head.folder.mkdir()
