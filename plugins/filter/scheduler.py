@@ -19,7 +19,7 @@ CODE = {
         "slurm_join_refused",
         "slurm_join_wanted",
     ),
-    "slurm_node": ("slurm_judged", "slurm_data_left"),
+    "slurm_node": ("slurm_judged", "slurm_data_left", "slurm_again"),
     "slurm_policy": ("slurm_policy", "slurm_pool_faults"),
 }
 

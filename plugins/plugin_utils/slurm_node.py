@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from ansible.errors import AnsibleFilterError
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.slurm import (
     other_databases,
@@ -104,3 +107,26 @@ def slurm_data_left(
     there = [folder for folder in node["files"] if folder in set(folders)]
     ours = [path for path in there if (brought and not others) or path.endswith("/slurm")]
     return [path for path in ours if not (kept and path.endswith("/slurm"))]
+
+
+def slurm_again(record: str, units: Mapping[str, Mapping[str, bool]]) -> list[dict[str, Any]]:
+    """What of a Slurm that was taken over is not as it ran before: name, state, and enabled (None: it is as it was).
+
+    record: text of what was read before the takeover, units by name, in the order in which they start; units: the same
+    units now. munge has its old key back and takes it by a restart.
+    """
+    if not record.strip():
+        return []
+    try:
+        before: dict[str, dict[str, bool]] = json.loads(record)
+    except ValueError as fault:
+        raise AnsibleFilterError(f"slurm_again: what ran before the takeover cannot be read: {fault}") from None
+    acts = []
+    for name in (name for name in units if name in before):
+        was, now = before[name], units[name]
+        rereads = name == "munge.service" and was["active"]
+        if rereads or (was["active"], was["enabled"]) != (now["active"], now["enabled"]):
+            state = "restarted" if rereads else "started" if was["active"] else "stopped"
+            enabled = None if was["enabled"] == now["enabled"] else was["enabled"]
+            acts.append({"name": name, "state": state, "enabled": enabled})
+    return acts

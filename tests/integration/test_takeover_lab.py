@@ -1,5 +1,5 @@
 """A GPU server of somebody's is taken over, in a lab of Debian 13: the run after it changes nothing, the record of what
-was taken stays, leases work by Slurm 24.11, and the teardown gives back what was there."""
+was taken stays, leases work by Slurm 24.11, and the teardown gives back what was there, and ran."""
 
 from __future__ import annotations
 
@@ -50,10 +50,11 @@ echo 'NCCL_DEBUG=WARN' > /etc/nccl.conf
 echo 'ARGS="--log.level=warn"' > /etc/default/prometheus-node-exporter
 systemctl enable -q munge slurmd
 systemctl restart munge slurmd
+munge --no-input --ttl=-1 --output /root/theirs.cred
 """
-#: What is there of theirs. That their slurmd runs is not: a teardown does not start it.
+#: What is there of theirs, and runs.
 THEIRS = r"""
-echo $(systemctl is-enabled munge) $(systemctl is-active munge) $(systemctl is-enabled slurmd)
+for unit in munge slurmd; do echo $(systemctl is-enabled $unit) $(systemctl is-active $unit); done
 cd /etc
 sha256sum munge/munge.key slurm/* docker/daemon.json nccl.conf default/prometheus-node-exporter
 stat -c '%n %a %U:%G' munge/munge.key slurm/* docker/daemon.json
@@ -130,6 +131,7 @@ def test_a_teardown_gives_back_what_was_there(taken: Taken) -> None:
     done = taken.lab.playbook(name="playbooks/teardown.yml")
     assert done.returncode == 0, done.stdout[-6000:]
     assert shell(taken.lab, "gpu1", THEIRS) == taken.theirs
+    shell(taken.lab, "gpu1", "unmunge --input /root/theirs.cred > /dev/null")  # their munge reads what it wrote before
     after = snapshots(taken.lab, STOOD_IN)
     left = {node: differences(taken.before[node], after[node]) for node in STOOD_IN}
     assert {node: [one for one in said if not one.startswith(WRITTEN)] for node, said in left.items()} == NOTHING
