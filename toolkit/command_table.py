@@ -10,6 +10,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Site": {
         "inventory": "Write an inventory from the nodes, or compare it",
         "deploy": "Provision the nodes of an inventory",
+        "status": "Show how a site is, on one screen",
         "check": "Check that the nodes are as the toolkit built them",
         "node": "Add, replace or remove a GPU server of a pool",
         "pool": "Check a pool's policies, or the cluster it joins",

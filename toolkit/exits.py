@@ -231,6 +231,13 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}; nothing was changed",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; the same command goes on where each server is",
     },
+    "status": {
+        Exit.OK: "everything that was looked at is well; a line may be marked NOTE",
+        Exit.FAILED: "something is bad; each is named",
+        Exit.USAGE: f"{_USAGE}; nothing was looked at",
+        Exit.INCOMPLETE: "nothing is bad, and something could not be read; it is named",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "rotate": {
         Exit.OK: "all is exchanged and tried on every node, or nothing was to do (--dry-run: the plan was printed)",
         Exit.FAILED: "a node failed: all have the old key again, or the rotation is open and the same command goes on; "

@@ -52,10 +52,11 @@ class Row:
 
 def rows(runs_dir: Path) -> list[Row]:
     """All runs of the folder, the newest first. A damaged one is a row that says so."""
-    return [_row(folder) for folder in reversed(rundir.runs(runs_dir))]
+    return [row(folder) for folder in reversed(rundir.runs(runs_dir))]
 
 
-def _row(folder: Path) -> Row:
+def row(folder: Path) -> Row:
+    """A run; one that is damaged says so."""
     try:
         info = read(folder).info
         verdict = _verdict(folder / VERDICT)

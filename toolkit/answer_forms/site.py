@@ -201,6 +201,24 @@ class Rotated(Form):
     rotations: list[RotatedKey]
 
 
+class StatusLine(Form):
+    """A topic of a site."""
+
+    topic: str
+    state: Literal["ok", "note", "bad", "unknown"]
+    words: str
+    do: str = Field(description="what to do; empty where nothing is")
+    about: list[str] = Field(description="the single things behind it, in words")
+
+
+class Status(Form):
+    """`toolkit status`."""
+
+    site: str
+    when: str
+    lines: list[StatusLine]
+
+
 class IncidentFound(Form):
     """A GPU server that failed, and how far its cure has come."""
 

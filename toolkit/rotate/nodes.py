@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from toolkit.node.head import Head, last_words, ssh_words
+from toolkit.node import sent
+from toolkit.node.head import Head
 from toolkit.rotate import there
-from validation.base import bounded, noise
 from validation.base.errors import ToolkitError
 from validation.model import Node, Topology
 
@@ -35,23 +32,7 @@ class RotationFault(ToolkitError):
 
 def ask(node: Node, verb: str, asked: Mapping[str, Any]) -> dict[str, Any] | str:
     """A verb of `there` on a node; text where it could not be done, as a sentence."""
-    source = Path(there.__file__).read_bytes()
-    boot = f"import sys;exec(compile(sys.stdin.buffer.read({len(source)}),'rotate','exec'))"
-    sudo = [] if node.ssh.user == "root" else ["sudo", "-n"]
-    marked = noise.Marked([*sudo, "env", "LC_ALL=C", "python3", "-I", "-B", "-c", boot, verb])
-    try:
-        done = bounded.run(
-            [*ssh_words(node.ssh), marked.line], most=bounded.STEADY_BYTES, timeout=TIMEOUT_S, where=node.name,
-            stdin=source + json.dumps(asked).encode(),
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return f"did not answer within {TIMEOUT_S:.0f} s"
-    except bounded.TooMuch as fault:
-        return str(fault)
-    answer = next(iter(noise.documents(marked.answer(done.stdout))), None)
-    if answer is None:
-        return last_words(done.stderr)
-    return str(answer["refused"]) if "refused" in answer else answer
+    return sent.ask(node, there.__file__, asked, TIMEOUT_S, [verb])
 
 
 class Machines:

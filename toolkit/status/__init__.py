@@ -1,0 +1,1 @@
+"""How a site is, from one look: `toolkit status`."""
