@@ -163,7 +163,7 @@ def _pool(seen: Looked) -> Line | None:
               if not one.serves]  # fmt: skip
     if about:
         names = [line.partition(":")[0] for line in about]
-        words = f"{len(about)} of {number_of(len(mine), 'server')} take no work: {some(names)}"
+        words = f"{len(about)} of {number_of(len(mine), 'server')} without work: {some(names)}"
         return Line("pool", "bad", words, "toolkit incidents, or scontrol update ... state=resume", tuple(about))
     return Line(
         "pool", "ok", f"{number_of(len(nodes), 'server')}, {sum(one.gpus for one in nodes)} GPUs, all take work"
