@@ -48,7 +48,9 @@ class LazyGroup(ToolkitGroup):
         else:
             self._above(formatter)
         formatter.write_paragraph()
-        formatter.write_dl([record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None])
+        records = [record for p in self.get_params(ctx) if (record := p.get_help_record(ctx)) is not None]
+        (_, version), *others, (name, words) = records  # one line for two, for the screen is full
+        formatter.write_dl([*others, (name, f"{words.rstrip('.')}; --version: {version.lower()}")])
 
     @staticmethod
     def _beside(formatter: click.HelpFormatter) -> None:

@@ -153,6 +153,10 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "explain: first['msg'].removeprefix('Value error, ')",
         "show: words.endswith('?')",
     ),
+    "what openssl prints of a certificate": (
+        "certificates: said.startswith('notAfter=')",
+        "certificates: said.strip().split('=', 1)",
+    ),
     "a document of its own form, read as such": (
         "_nodes: 'plugin: elastic_ai.toolkit.lab' in text",
         "listed_lab: _NAMED.search(source.text)",

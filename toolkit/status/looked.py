@@ -24,6 +24,7 @@ from toolkit.node.head import last_words, run_on
 from toolkit.status import there
 from toolkit.upgrade import state as upgrade_state
 from validation.base import noise
+from validation.base.counting import number_of
 from validation.base.errors import ToolkitError
 from validation.model import Node, Topology
 from validation.model.built import Deployment
@@ -228,7 +229,7 @@ def look(inventory: Path, topology: Topology, runs_dir: Path, say: Say) -> Looke
         answers: dict[str, NodeSaid | str] = {}
         for done in as_completed(asked):
             answers[asked[done]] = done.result()
-            say(f"reading the site, {len(answers)} of {len(nodes)} nodes have answered")
+            say(f"reading the site, {len(answers)} of {number_of(len(nodes), 'node')} done")
         said = pool.result() if pool is not None else None
     return Looked(
         site=topology.site,
