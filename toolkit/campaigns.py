@@ -10,10 +10,8 @@ from typing import Any
 from toolkit import acceptance
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
+from toolkit.report_request import FORMATS_OF_SEVERAL
 from validation.run.names import VERDICT
-
-FORMATS = ("html", "pdf", "json")
-"""Of the formats of a report, those that a campaign has."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +63,6 @@ def make(folders: Sequence[Path], formats: Collection[str], out: Path | None, ru
         if (folder / VERDICT).exists():
             acceptance.standing(folder)
     where = out or runs_dir / f"{max(run.run for run in campaign.runs)}-campaign"
-    written = write_formats(campaign, [name for name in FORMATS if name in formats], where)
+    written = write_formats(campaign, [name for name in FORMATS_OF_SEVERAL if name in formats], where)
     told = campaign.model_dump(mode="json", by_alias=True)
     return Made(written.paths, written.left_out, as_text(campaign).rstrip("\n"), told)

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit import campaigns
 from toolkit.errors import UsageFault
 from validation.base.counting import number_of
 
 FORMATS = ("html", "pdf", "json", "junit", "prom")
 """Of a run; all of them where none was asked for by its name."""
+FORMATS_OF_SEVERAL = ("html", "pdf", "json")
+"""Of these, those that a campaign has."""
 ALL_JOBS = ""
 """`--trace` without the name of a job."""
 
@@ -71,7 +72,7 @@ class ReportRequest:
         if self.campaign:
             if self.branding is not None:
                 raise UsageFault("--branding is of one run, not of a campaign")
-            refuse_of_one_run(self.formats, campaigns.FORMATS, "a campaign")
+            refuse_of_one_run(self.formats, FORMATS_OF_SEVERAL, "a campaign")
             return CampaignOf(self.names, self.formats, self.out, self.runs_dir)
         if len(self.names) > 1:
             count = number_of(len(self.names), "run")

@@ -10,19 +10,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING
 
 from toolkit.errors import UsageFault, or_nearest
 from validation.base.files import replace
-from validation.judging.accepted import AcceptedRates
-from validation.model import Plan, RunInfo, Topology
-from validation.model.base import Model
-from validation.model.built import HowBuilt
-from validation.model.load import Source
-from validation.rules.fabric import LoadedFabric
-from validation.rules.reference import packaged
-from validation.run.kept import as_kept
 from validation.run.names import (
     ACCEPTED,
     BUILT,
@@ -38,8 +29,16 @@ from validation.run.names import (
     VERDICT,
     WAIVERS,
 )
-from validation.run.read import read, tied
 from validation.signing import is_signed
+
+if TYPE_CHECKING:  # loaded when a run is written or read, not for --help
+    from pydantic import BaseModel
+
+    from validation.judging.accepted import AcceptedRates
+    from validation.model import Plan, RunInfo, Topology
+    from validation.model.built import HowBuilt
+    from validation.model.load import Source
+    from validation.rules.fabric import LoadedFabric
 
 SUPERSEDED = "superseded"
 REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
@@ -60,6 +59,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_document(path: Path, document: BaseModel) -> None:
     """Write a model as indented JSON, whole or not at all."""
+    from validation.model.base import Model
+
     parts = document.written() if isinstance(document, Model) else (document.model_dump_json(indent=2), "\n")
     replace(path, (part.encode() for part in parts), _ROOM)
 
@@ -104,6 +105,9 @@ def lock(run_dir: Path) -> Iterator[None]:
 
 def copy_rules(run_dir: Path, fabric: LoadedFabric, criteria: Iterable[Source]) -> None:
     """Write fabric profile, criteria and claims, as a run keeps them, into the run, so that it stands on its own."""
+    from validation.rules.reference import packaged
+    from validation.run.kept import as_kept
+
     write_text(run_dir / FABRIC, as_kept(fabric.text))
     for folder, sources in ((CRITERIA, criteria), (REFERENCE, packaged().sources)):
         (run_dir / folder).mkdir(exist_ok=True)
@@ -133,6 +137,9 @@ class NewRun:
 
 def begin(run_dir: Path, new: NewRun) -> None:
     """Write all of it. run.json comes last: with it the run can be resumed."""
+    from validation.run.kept import as_kept
+    from validation.run.read import tied
+
     for name, text in new.agreed.items():
         write_text(run_dir / name, as_kept(text))
     for name, document in ((INVENTORY, new.inventory), (BUILT, new.built), (ACCEPTED, new.accepted)):
@@ -149,6 +156,8 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
 
     What is not named must still be what the run began with. `why` says what was replaced, where anything was.
     """
+    from validation.run.read import tied
+
     now = tied(run_dir)
     rules = (f"{CRITERIA}/", f"{REFERENCE}/")
     fresh = {name: value for name, value in now.items() if name in names or name.startswith(rules)}
@@ -162,6 +171,8 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
 
 def asked(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:
     """What a run was asked; ConfigError with file and line where a document is damaged."""
+    from validation.run.read import read
+
     run = read(run_dir)
     return run.info, run.topology, run.plan
 

@@ -20,15 +20,13 @@ from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, node_text, slurm_job
 from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key
-from toolkit import answer_forms, asbuilt
+from toolkit import acceptance, answer_forms, asbuilt
 from toolkit.cli import cli
-from toolkit.commands import check as check_command
 from toolkit.commands import gpus as gpus_command
 from toolkit.commands import gpus_queue, lease_static
 from toolkit.commands import images as images_command
 from toolkit.commands import lab as lab_command
 from toolkit.commands import lease as lease_command
-from toolkit.commands import node as node_command
 from toolkit.commands import pool as pool_command
 from toolkit.joined.asked import Joined
 from toolkit.joined.missing import Missing
@@ -41,6 +39,7 @@ from toolkit.lease.queue.outlook import Outlook
 from toolkit.lease.queue.start import Start
 from toolkit.lease.server import instance
 from toolkit.lease.static_forms import StaticLease
+from toolkit.node import join, leave
 from toolkit.policy_check import Checked
 from toolkit.pool_changes import Change, Difference, Held, Outside
 from toolkit.serials import PartsChecked, Signed
@@ -198,8 +197,8 @@ def test_a_site_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [asbuilt.Checked("gpu1", facts, "", ""), asbuilt.Checked("gpu2", None, "no answer", "")]
     change = PartChange(what="replaced", node="gpu1", kind="nic", place="4", serial="X", was_place="4", was_serial="Y")
     parts = PartsChecked(Signed(Record("r", "2026-11-27", ""), (), ""), 1, (change,))
-    monkeypatch.setattr(check_command.acceptance, "run_async", lambda _: (found, parts))
-    monkeypatch.setattr(check_command.acceptance, "with_launcher", lambda *_: None)
+    monkeypatch.setattr(acceptance, "run_async", lambda _: (found, parts))
+    monkeypatch.setattr(acceptance, "with_launcher", lambda *_: None)
     document = answer("check", "check", "-i", ROOT / "inventories/xe9680", codes=(1,))
     nodes = document["nodes"]
     words = "gpu1 slot 4: network card serial X, was Y in the report signed on 2026-11-27"
@@ -213,10 +212,8 @@ def test_nodes_join_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
         accepted_sign_off="ACCEPTED", accepted_verdict_sha256="0" * 64, accepted_manifest_sha256=None,
         suites=("transport",), not_repeated=(), faults=("slower than accepted",),
     )  # fmt: skip
-    monkeypatch.setattr(
-        node_command, "Joining", lambda *_: SimpleNamespace(join=lambda: addendum, empty=lambda _: None)
-    )
-    monkeypatch.setattr(node_command.leave, "remove", lambda *_: None)
+    monkeypatch.setattr(join, "Joining", lambda *_: SimpleNamespace(join=lambda: addendum, empty=lambda _: None))
+    monkeypatch.setattr(leave, "remove", lambda *_: None)
     site = ("-i", ROOT / "inventories/xe9680")
     assert answer("node", "node", "add", "gpu3", *site, codes=(1,))["addendum"]["accepted"] is False
     assert answer("node", "node", "replace", "gpu3", *site, codes=(1,))["verb"] == "replace"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import BIN, ROOT, Lab, Provisioned
 
-from validation.measures.training.long_plan import IN_MEMORY
+from validation.plan.offered import IN_MEMORY
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.rest]
 PROGRAM = "train_long.py"

@@ -17,6 +17,8 @@ from toolkit.command_class import _WORDS, Command, Group, command
 from toolkit.commands.lease_shared import Duration
 from toolkit.exits import ANY, MEANINGS
 from toolkit.lease.client.keep_request import DEFAULT_S
+from validation.plan.offered import SUITE_NAMES
+from validation.plan.suites import SUITES
 
 FUTURE = {
     "Use GPUs": ("jupyter",),
@@ -45,6 +47,14 @@ NO_VERBS = {
     *("when", "where", "which", "who", "whoever", "why", "with", "without"),
 }
 """Words with which no sentence begins that says what an option does."""
+DOCUMENTS = ("pydantic", "yaml")
+WITH_DOCUMENTS = ("engine", "inventory", "lab", "pool")
+"""Commands that import what reads documents beside their options; they end within the time all the same."""
+SLOW = (
+    *("ansible", "ansible_runner", "jinja2", "multiprocessing", "paramiko", "rich", "weasyprint"),
+    *("validation.judging", "validation.measures", "validation.report", "validation.run.read"),
+)
+"""What takes a command tenths of a second to import, and explains nothing."""
 LEAVES = [path for path in PATHS if not isinstance(tree()[path], click.Group)]
 FOLDED = [path for path in PATHS if getattr(tree()[path], "front", None) is not None]
 
@@ -99,6 +109,26 @@ def test_the_help_of_all_imports_no_command() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
     assert "validate" in done.stdout
+
+
+def test_no_help_imports_what_measures_judges_or_provisions() -> None:
+    """Of all commands in one process: what none of them imports, no single one does."""
+    code = (
+        "import sys; from toolkit.cli import cli; from toolkit import command_table\n"
+        "import contextlib, io\n"
+        f"slow, documents, known = {SLOW}, {DOCUMENTS}, {WITH_DOCUMENTS}\n"
+        "for name in sorted(command_table.names(), key=lambda name: name in known):\n"
+        "    with contextlib.redirect_stdout(io.StringIO()):\n"
+        "        cli.main([name, '--help'], prog_name='toolkit', standalone_mode=False)\n"
+        "    found = [one for one in (*slow, *(documents if name not in known else ())) if one in sys.modules]\n"
+        "    assert not found, f'toolkit {name} --help imports {found}'"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_lists_the_suites_that_are_found() -> None:
+    assert tuple(SUITES) == SUITE_NAMES
 
 
 def test_completion_of_commands_imports_none() -> None:

@@ -13,6 +13,7 @@ from tests.support import answers, site
 from tests.support.upgrade_world import NAMES, NEW, OLD, Answering, World, busy, ran
 from toolkit.commands import deploy as deploy_command
 from toolkit.commands.upgrade import upgrade
+from toolkit.deploy import carried_out
 from toolkit.errors import UsageFault
 from toolkit.upgrade import held
 from toolkit.upgrade.plan import Change, NodePlan, batch_sizes, batched, refuse_what_stays
@@ -179,7 +180,7 @@ def test_a_node_without_versions_on_record_is_refused(world: World) -> None:
 
 
 def test_a_deployment_meanwhile_is_warned_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_command, "carry_out", lambda job, as_json: None)
+    monkeypatch.setattr(carried_out, "carry_out", lambda job, as_json: None)
     world.inventory.mkdir()
     assert "warning" not in CliRunner().invoke(deploy_command.deploy, ["-i", str(world.inventory)]).output
     world.left["bad"] = "gpu1"

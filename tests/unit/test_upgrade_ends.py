@@ -11,6 +11,7 @@ from tests.support import answers
 from tests.support.upgrade_world import DRIVER, NAMES, NEW, OLD, World, ran
 from toolkit.commands import deploy as deploy_command
 from toolkit.commands.node import node
+from toolkit.deploy import carried_out
 from toolkit.upgrade import held, rolling
 from toolkit.upgrade.state import Kept
 
@@ -142,7 +143,7 @@ def test_a_node_that_was_given_back_before_its_batch_is_drained_like_the_others(
 
 def test_a_deployment_that_would_take_an_upgrade_back_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[object] = []
-    monkeypatch.setattr(deploy_command, "carry_out", lambda job, as_json: begun.append(job))
+    monkeypatch.setattr(carried_out, "carry_out", lambda job, as_json: begun.append(job))
     where = ["-i", str(world.inventory)]
     world.inventory.mkdir()
     hosts = world.inventory / "hosts.yml"

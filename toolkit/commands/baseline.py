@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import answers, baselines, rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
@@ -40,6 +40,8 @@ def baseline(names: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: 
     toolkit validate --fabric roce40 -i inventories/site --baseline good.yml
     toolkit judge RUN --criteria good.yml                                  a run that was made before
     """
+    from toolkit import baselines  # only here: reading runs is slow to load
+
     runs = [rundir.find(runs_dir, name) for name in names]
     with working("reading the runs"):
         made = baselines.make(runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import answers, prepare_signing, rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
@@ -47,6 +47,7 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
     toolkit bundle runs/2026-11-21T10-15-00Z-tcp10 -o handover.zip
     toolkit bundle --json | jq -r .bundle
     """
+    from toolkit import prepare_signing
     from validation.signing.pack import bundle_run
 
     run_dir = rundir.find(runs_dir, run)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import acceptance, answers, asbuilt, serials
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.exits import Exit, epilogue
-from toolkit.inventory import read_inventory
-from toolkit.progress import duration
 from toolkit.rundir import write_text
 from toolkit.working import working
 from validation.base.counting import number_of, were
 from validation.base.visible import visible
-from validation.execute import Launcher
+
+if TYPE_CHECKING:  # loaded when nodes are checked, not for --help
+    from toolkit import asbuilt, serials
+    from validation.execute import Launcher
 
 
 @command(epilog=epilogue("check"))
@@ -50,25 +52,25 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool,
     toolkit check -i inventories/site --junit as-built.xml
     pytest --hosts=ansible://all --ansible-inventory=inventories/site validation/asbuilt    the same without us
     """
+    from toolkit import acceptance, asbuilt, serials
+    from toolkit.inventory import read_inventory
+    from toolkit.progress import duration
+
     topology = read_inventory(inventory)
     nodes = asbuilt.chosen(topology, limit)
     with working("looking for the newest signed run"):
         signed = serials.newest_signed(runs_dir, topology.site)
-    width, began = max(len(node.name) for node in nodes), time.monotonic()
-    done = 0
-
-    def begun(node: str) -> None:
-        shown.say(f"checking {node}")
+    done, began = 0, time.monotonic()
 
     def ended(found: asbuilt.Checked) -> None:
         nonlocal done
         done += 1
-        took = duration(time.monotonic() - began)
-        shown.say(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed")
+        said, took = asbuilt.lines(found, inventory)[0], duration(time.monotonic() - began)
+        shown.say(f"[{done}/{len(nodes)}] {said}   {took} elapsed")
         shown.now(f"checking, {done} of {number_of(len(nodes), 'node')} done")
 
     async def work(launcher: Launcher) -> tuple[list[asbuilt.Checked], serials.PartsChecked]:
-        found = await asbuilt.check(launcher, topology, nodes, begun, ended)
+        found = await asbuilt.check(launcher, topology, nodes, lambda node: shown.say(f"checking {node}"), ended)
         if signed.why:
             return found, serials.PartsChecked(signed, 0)
         shown.now("reading serial numbers")
@@ -88,14 +90,21 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool,
         nodes_said = [one.document() for one in found]
         answers.say("check", {"inventory": inventory, "nodes": nodes_said, "parts": parts.document()})
     else:
-        _show(found, parts, inventory, width)
+        _show(found, parts, inventory)
     if junit is not None:
         write_text(junit, asbuilt.junit(found, *([parts.junit()] if parts.signed.record is not None else [])))
+    raise SystemExit(_code(found, parts))
+
+
+def _code(found: Sequence[asbuilt.Checked], parts: serials.PartsChecked) -> Exit:
     codes = {parts.exit_code, *(one.exit_code for one in found)}
-    raise SystemExit(next((code for code in (Exit.FAILED, Exit.INCOMPLETE) if code in codes), Exit.OK))
+    return next((code for code in (Exit.FAILED, Exit.INCOMPLETE) if code in codes), Exit.OK)
 
 
-def _show(found: Sequence[asbuilt.Checked], parts: serials.PartsChecked, inventory: Path, width: int) -> None:
+def _show(found: Sequence[asbuilt.Checked], parts: serials.PartsChecked, inventory: Path) -> None:
+    from toolkit import asbuilt
+
+    width = max(len(one.node) for one in found)
     for one in found:
         for line in asbuilt.lines(one, inventory, width):
             click.echo(line)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from toolkit import answers, tables
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
-from toolkit.progress import make_console
 from validation.base.counting import number_of
-from validation.rules.criterion import Criterion
-from validation.rules.fabric import Fabric, fabric_names, load_fabric
-from validation.rules.reference import Claim, Reference, packaged
-from validation.run.catalogue import load_criteria
+
+if TYPE_CHECKING:  # loaded when claims are read, not for --help
+    from validation.rules.criterion import Criterion
+    from validation.rules.fabric import Fabric
+    from validation.rules.reference import Claim, Reference
 
 document_option = click.option(
     "--document", metavar="KEY", help="List only the claims of this document, as whitepaper."
@@ -58,6 +58,10 @@ def list_claims(document: str | None, as_json: bool) -> None:
 
 
 def _read() -> tuple[Reference, tuple[Criterion, ...], tuple[Fabric, ...]]:
+    from validation.rules.fabric import fabric_names, load_fabric
+    from validation.rules.reference import packaged
+    from validation.run.catalogue import load_criteria
+
     criteria = load_criteria()
     fabrics = tuple(load_fabric(name) for name in fabric_names())
     packaged().check([c.id for c in criteria], [f.name for f in fabrics])
@@ -65,6 +69,11 @@ def _read() -> tuple[Reference, tuple[Criterion, ...], tuple[Fabric, ...]]:
 
 
 def _list(key: str | None, as_json: bool) -> None:
+    from rich.text import Text
+
+    from toolkit import tables
+    from toolkit.progress import make_console
+
     known, criteria, fabrics = _read()
     if key is not None and key not in known.documents:
         raise UsageFault(f"there is no document {key!r}; {or_nearest(key, known.documents)}")
@@ -102,6 +111,10 @@ def show(claim_id: str, as_json: bool) -> None:
     \b
     toolkit claims show whitepaper.inter-k
     """
+    from rich.text import Text
+
+    from toolkit.progress import make_console
+
     known, criteria, fabrics = _read()
     claim = known.claim(claim_id)
     if as_json:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from toolkit import answers, tables
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault, or_nearest
-from toolkit.progress import make_console
 from validation.base.counting import number_of
-from validation.plan.suites import SUITES
-from validation.rules.criterion import Criterion
-from validation.run.catalogue import load_criteria
+from validation.plan.offered import SUITE_NAMES
 
-suite_option = click.option("--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITES)}.")
+if TYPE_CHECKING:  # loaded when criteria are listed, not for --help
+    from validation.rules.criterion import Criterion
+
+suite_option = click.option(
+    "--suite", metavar="NAME", help=f"List the criteria of one suite: {', '.join(SUITE_NAMES)}."
+)
 
 
 @group(invoke_without_command=True)
@@ -52,8 +54,14 @@ def list_criteria(suite: str | None, as_json: bool) -> None:
 
 
 def _list(suite: str | None, as_json: bool) -> None:
-    if suite is not None and suite not in SUITES:
-        raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITES)}")
+    from rich.text import Text
+
+    from toolkit import tables
+    from toolkit.progress import make_console
+    from validation.run.catalogue import load_criteria
+
+    if suite is not None and suite not in SUITE_NAMES:
+        raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITE_NAMES)}")
     found = [c for c in load_criteria() if suite is None or c.suite == suite]
     if as_json:
         answers.say("criteria", {"criteria": [_document(c) for c in found]})
@@ -77,6 +85,11 @@ def show(criterion_id: str, as_json: bool) -> None:
     \b
     toolkit criteria show tr.tcpbw
     """
+    from rich.text import Text
+
+    from toolkit.progress import make_console
+    from validation.run.catalogue import load_criteria
+
     known = load_criteria()
     found = next((c for c in known if c.id == criterion_id), None)
     if found is None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from toolkit.command_class import command
 from toolkit.commands.playbook_options import playbook_options
-from toolkit.deploy.carried_out import DeployRequest, carry_out
 from toolkit.exits import epilogue
-from toolkit.upgrade.declared import refuse_going_back
-from toolkit.upgrade.state import Kept
+
+if TYPE_CHECKING:  # loaded when a site is provisioned, not for --help
+    from toolkit.deploy.carried_out import DeployRequest
 
 
 @command(epilog=epilogue("deploy"))
@@ -35,6 +37,10 @@ def deploy(request: DeployRequest, skip_unfit: bool, as_json: bool) -> None:
     toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
     """
+    from toolkit.deploy.carried_out import carry_out
+    from toolkit.upgrade.declared import refuse_going_back
+    from toolkit.upgrade.state import Kept
+
     job = request.deployment(skip_unfit)
     state = Kept(job.inventory).read_open()
     if state is not None:

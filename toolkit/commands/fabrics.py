@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from toolkit import answers, tables
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
-from toolkit.inventory import read_inventory
-from toolkit.progress import make_console
-from validation.model import Bound
-from validation.rules.bounds import bounds_of
-from validation.rules.fabric import FIGURES, Fabric, fabric_names, load_fabric
+
+if TYPE_CHECKING:  # loaded when fabrics are read, not for --help
+    from validation.model import Bound
+    from validation.rules.fabric import Fabric
 
 
 @group(invoke_without_command=True)
@@ -32,6 +31,9 @@ def fabrics(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    from toolkit import tables
+    from validation.rules.fabric import fabric_names, load_fabric
+
     profiles = [load_fabric(name) for name in fabric_names()]
     if as_json:
         answers.say("fabrics", {"fabrics": [fabric.model_dump(mode="json") for fabric in profiles]})
@@ -73,6 +75,13 @@ def show(name: str, inventory: Path | None, as_json: bool) -> None:
     toolkit fabrics show roce40
     toolkit fabrics show tcp10 --json | jq .bounds.tcp_bandwidth.floor
     """
+    from rich.text import Text
+
+    from toolkit.inventory import read_inventory
+    from toolkit.progress import make_console
+    from validation.rules.bounds import bounds_of
+    from validation.rules.fabric import FIGURES, load_fabric
+
     fabric = load_fabric(name)
     link = read_inventory(inventory).lab_link if inventory else None
     bounds = bounds_of(fabric, link)

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import click
 
-from toolkit import answers, other_rules, rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
-from toolkit.ending import print_judged
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
-from validation.run.other_rules import PACKAGED
-from validation.run.read import read
 from validation.signing import is_signed
 
 
@@ -54,6 +51,10 @@ def judge(
 
     A file of criteria looks like those in RUN/criteria: copy an entry, change its bound.
     """
+    from toolkit import other_rules  # only here: what judges is slow to load
+    from toolkit.ending import print_judged
+    from validation.run.read import read
+
     run_dir = rundir.find(runs_dir, name)
     with working("judging"):
         made = other_rules.make(run_dir, criteria, profile, out)
@@ -66,6 +67,8 @@ def judge(
 
 def _for_good(run_dir: Path, criteria: str | None, profile: str | None) -> tuple[str, ...]:
     """The command that has the run judged by these rules for good; none where a run cannot take them over."""
+    from validation.run.other_rules import PACKAGED
+
     given = criteria is not None or profile is not None
     if not given or criteria not in (None, PACKAGED) or is_signed(run_dir):
         return ()

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -18,9 +18,9 @@ from toolkit.commands.options import inventory_option, json_option, runs_dir_opt
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
-from toolkit.node import leave
-from toolkit.node.join import Joining, Newcomer
-from toolkit.upgrade.declared import refuse_going_back
+
+if TYPE_CHECKING:  # loaded when a node comes or goes, not for --help
+    from toolkit.node.join import Newcomer
 
 key_options = (
     click.option(
@@ -55,6 +55,8 @@ def joins(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def asked(**given: Any) -> None:
+        from toolkit.node.join import Newcomer
+
         own = {one.name: given.pop(one.name) for one in fields(Newcomer)}
         if (own["key"] is None) != (own["who"] is None):
             raise UsageFault("--key and --as belong together: who signs, and with what")
@@ -112,6 +114,9 @@ def replace(newcomer: Newcomer, grace_s: int | None, as_json: bool) -> None:
 
 
 def _join(verb: Literal["add", "replace"], newcomer: Newcomer, as_json: bool, grace_s: int | None = None) -> None:
+    from toolkit.node.join import Joining
+    from toolkit.upgrade.declared import refuse_going_back
+
     name = newcomer.name
     began = time.monotonic()
     refuse_going_back(newcomer.inventory)
@@ -145,6 +150,9 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
     toolkit node remove gpu1 -i inventories/site
     toolkit node remove gpu1 -i inventories/site --grace 10m
     """
+    from toolkit.node import leave
+    from toolkit.upgrade.declared import refuse_going_back
+
     refuse_going_back(inventory)
     leave.remove(name, inventory, grace_s, without_teardown, say)
     say(f"{name} has left the pool")

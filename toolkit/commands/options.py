@@ -10,15 +10,21 @@ import click
 
 from toolkit.answers import json_option as json_option
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import lab_inventory
 
 F = TypeVar("F", bound=Callable[..., object])
+
+
+def _lab_inventory() -> Path:
+    from toolkit.lab_inventory import lab_inventory  # only here: no help page needs the documents of an inventory
+
+    return lab_inventory()
+
 
 inventory_option = click.option(
     "-i",
     "--inventory",
     type=click.Path(path_type=Path),
-    default=lab_inventory,
+    default=_lab_inventory,
     show_default=str(LAB),
     help="Read this Ansible inventory, a folder or a file.",
 )

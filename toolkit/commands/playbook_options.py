@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from toolkit.deploy.carried_out import DeployRequest
 from toolkit.lab.spec import LAB
 
 
@@ -47,6 +46,8 @@ def playbook_options(verb: str, own: Callable[..., Any]) -> Callable[[Callable[.
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def asked(**given: Any) -> None:
+            from toolkit.deploy.carried_out import DeployRequest  # only here: what runs Ansible is slow to load
+
             request = DeployRequest(**{one.name: given.pop(one.name) for one in fields(DeployRequest)})
             command(request, **given)
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
-from rich.text import Text
 
-from toolkit import answers, tables
+from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.options import json_option
-from toolkit.progress import make_console
-from validation.plan.suites import SUITES
-from validation.rules.criterion import Criterion
-from validation.rules.profile import Profile, load_profile, profile_names, read_profile
-from validation.run.catalogue import load_criteria
+from validation.plan.offered import SUITE_NAMES
+
+if TYPE_CHECKING:  # loaded when profiles are read, not for --help
+    from validation.rules.criterion import Criterion
+    from validation.rules.profile import Profile
 
 
 @group(invoke_without_command=True)
@@ -51,8 +51,12 @@ def _unmeasured(profile: Profile, criteria: Sequence[Criterion]) -> list[str]:
 
 
 def _list(as_json: bool) -> None:
+    from toolkit import tables
+    from validation.rules.profile import load_profile, profile_names
+    from validation.run.catalogue import load_criteria
+
     criteria = load_criteria()
-    found = [load_profile(name, criteria, SUITES) for name in profile_names()]
+    found = [load_profile(name, criteria, SUITE_NAMES) for name in profile_names()]
     if as_json:
         answers.say("profiles", {"profiles": [_document(profile, criteria) for profile in found]})
         return
@@ -81,8 +85,15 @@ def show(name: str, as_text: bool, as_json: bool) -> None:
     toolkit profiles show elastic
     toolkit profiles show inventories/site/ours.yml
     """
+    from rich.text import Text
+
+    from toolkit import tables
+    from toolkit.progress import make_console
+    from validation.rules.profile import read_profile
+    from validation.run.catalogue import load_criteria
+
     criteria = load_criteria()
-    profile, source = read_profile(name, criteria, SUITES)
+    profile, source = read_profile(name, criteria, SUITE_NAMES)
     if as_text:
         click.echo(source.text, nl=False)
         return

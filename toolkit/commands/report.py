@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolkit import acceptance, answers, campaigns, rundir, traces
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.formats import format_option
 from toolkit.commands.options import details, details_option, json_option, runs_dir_option
-from toolkit.ending import print_ending
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
-from toolkit.report_branding import take_branding
 from toolkit.report_request import ALL_JOBS, CampaignOf, ReportOf, ReportRequest, TraceOf, by_name
 from toolkit.working import working
-from validation.model import VerdictDoc
 from validation.run.names import VERDICT
-from validation.run.read import Run, read
 from validation.signing import is_signed
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded when a report is written, not for --help
+    from toolkit import campaigns
+    from validation.model import VerdictDoc
     from validation.report import Written
+    from validation.run.read import Run
 
 
 FRONT = ("--campaign", "--format", "--out", "--branding", "--details", "--json")
@@ -92,6 +91,11 @@ def report(as_json: bool, **given: Any) -> None:
 
 
 def _report(asked: ReportOf, as_json: bool) -> None:
+    from toolkit import acceptance
+    from toolkit.ending import print_ending
+    from toolkit.report_branding import take_branding
+    from validation.run.read import read
+
     run_dir = rundir.find(asked.runs_dir, asked.run)
     if asked.branding is not None:
         rundir.refuse_signed(run_dir)
@@ -117,6 +121,8 @@ def _report(asked: ReportOf, as_json: bool) -> None:
 
 def _verdict(run: Run) -> VerdictDoc:
     """The run's own; one that was interrupted is judged as it stands."""
+    from toolkit import acceptance
+
     if (run.folder / VERDICT).exists():
         return acceptance.standing(run)
     if is_signed(run.folder):
@@ -128,6 +134,9 @@ def _verdict(run: Run) -> VerdictDoc:
 
 
 def _trace(asked: TraceOf, as_json: bool) -> None:
+    from toolkit import traces
+    from validation.run.read import read
+
     run = read(rundir.find(asked.runs_dir, asked.run))
     if asked.job == ALL_JOBS:
         found = traces.listed(run)
@@ -150,6 +159,8 @@ def _trace(asked: TraceOf, as_json: bool) -> None:
 
 
 def _campaign(asked: CampaignOf, as_json: bool) -> None:
+    from toolkit import campaigns
+
     runs = [rundir.find(asked.runs_dir, name) for name in asked.runs]
     with working("writing the page of all runs"):
         made = campaigns.make(runs, asked.formats, asked.out, asked.runs_dir)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import answers, tables
-from toolkit import runs as listing
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 from validation.base.visible import visible
+
+if TYPE_CHECKING:  # loaded when runs are listed, not for --help
+    from toolkit import runs as listing
 
 
 @command(epilog=epilogue("runs"))
@@ -29,6 +32,9 @@ def runs(as_json: bool, runs_dir: Path) -> None:
     toolkit runs --runs-dir /srv/acceptance
     toolkit runs --json | jq -r '.runs[] | select(.outcome == "failed") | .run'
     """
+    from toolkit import runs as listing
+    from toolkit import tables
+
     found = listing.rows(runs_dir)
     if as_json:
         answers.say("runs", {"runs": [_document(row) for row in found]})

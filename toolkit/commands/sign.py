@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from toolkit import answers, prepare_signing, rundir
+from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
@@ -54,6 +54,7 @@ def sign(run: str | None, key: Path, who: str, as_json: bool, runs_dir: Path, **
     toolkit sign --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
     toolkit sign runs/2026-11-21T10-15-00Z-tcp10 --key ~/.ssh/id_ed25519.pub --as "C. Customer, Example Bank"
     """
+    from toolkit import prepare_signing
     from validation.signing import ssh
     from validation.signing.sign import sign_run
     from validation.signing.statement import signer

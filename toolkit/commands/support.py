@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolkit import acceptance, answers
+from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.exits import Exit, epilogue
@@ -42,6 +42,7 @@ def support(node: str, part: str, inventory: Path, runs_dir: Path, out: Path | N
     toolkit support gpu3 5                GPU 5, as nvidia-smi counts
     toolkit support gpu3 ens1f0np0 -i inventories/site --out case-4711.tar.gz
     """
+    from toolkit import acceptance
     from toolkit.support.gather import Request, make
 
     request = Request(node, part, inventory, runs_dir, out)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from toolkit.command_class import command
 from toolkit.commands.playbook_options import playbook_options
-from toolkit.deploy.carried_out import DeployRequest, carry_out
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
-from toolkit.lab_inventory import is_of_a_lab
+
+if TYPE_CHECKING:  # loaded when a site is taken back, not for --help
+    from toolkit.deploy.carried_out import DeployRequest
 
 
 @command(epilog=epilogue("teardown"))
@@ -37,6 +39,9 @@ def teardown(request: DeployRequest, yes: bool, as_json: bool) -> None:
     toolkit teardown -i inventories/site             asks first; --yes does not
     toolkit teardown -i inventories/site --limit gpu3 --yes
     """
+    from toolkit.deploy.carried_out import carry_out
+    from toolkit.lab_inventory import is_of_a_lab
+
     job = request.teardown()
     if not job.check and not yes and not is_of_a_lab(job.inventory):
         _ask(job.inventory, job.limit)

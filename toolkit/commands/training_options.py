@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from toolkit.validate.training import OPTIONS, TrainingRequest
-from validation.measures.training.long_outcome import EPOCHS
-from validation.measures.training.long_plan import IN_MEMORY, LIMIT_HOURS
-from validation.plan.training_choice import FRAMEWORKS
+from validation.plan.offered import EPOCHS, FRAMEWORKS, IN_MEMORY, LIMIT_HOURS
 from validation.probes.train_networks import NETWORKS, PRECISIONS
 
 _TEXTS: tuple[tuple[str, str, str], ...] = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
@@ -12,10 +12,11 @@ from toolkit.commands.lease_shared import grace_type
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.exits import Exit
 from toolkit.loudness import progress
-from toolkit.upgrade import words
-from toolkit.upgrade.plan import Verb
-from toolkit.upgrade.rolling import Asked, Rolling
-from toolkit.upgrade.state import State
+
+if TYPE_CHECKING:  # loaded when nodes are changed, not for --help
+    from toolkit.upgrade.plan import Verb
+    from toolkit.upgrade.rolling import Rolling
+    from toolkit.upgrade.state import State
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -61,6 +62,9 @@ def upgrade_options(command: F) -> F:
 
 def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoReturn:
     """The plan, and then all batches; ends with its exit code."""
+    from toolkit.upgrade import words
+    from toolkit.upgrade.rolling import Asked, Rolling
+
     rolling = Rolling(Asked(verb=verb, **given), progress)
     if dry_run:
         _dry(rolling, as_json)
@@ -94,6 +98,8 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
 
 
 def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
+    from toolkit.upgrade import words
+
     state = rolling.open()
     if (idle := rolling.untouched()) is not None:
         _dropped(idle, "planned", as_json)
@@ -111,6 +117,8 @@ def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
 
 def _dropped(state: State, how: str, as_json: bool) -> NoReturn:
     """An upgrade that had changed no node was given up, or would be."""
+    from toolkit.upgrade import words
+
     _said(words.dropped_lines(state, how == "done"), as_json)
     if as_json:
         empty = state.model_copy(update={"verb": "rollback", "to": state.nodes[0].release, "batches": ()})
@@ -124,6 +132,8 @@ def _said(lines: list[str], as_json: bool) -> None:
 
 
 def _end(rolling: Rolling, state: State, code: Exit, as_json: bool) -> None:
+    from toolkit.upgrade import words
+
     how = {Exit.OK: "done", Exit.FAILED: "failed"}.get(code, "stopped")
     _said(words.state_lines(state), as_json)
     if as_json:

@@ -14,11 +14,9 @@ from toolkit.commands.formats import format_option
 from toolkit.commands.options import details, details_option, inventory_option, launcher_options, runs_dir_option
 from toolkit.commands.training_options import training_options, training_request
 from toolkit.exits import epilogue
-from toolkit.validate.modes import carry_out
 from toolkit.validate.request import Output, ValidateRequest
 from toolkit.validate.training import OPTIONS
-from validation.measures.compute.burn_in_plan import MINUTES, MOST_MINUTES, SOAK_HOURS
-from validation.plan.suites import DEFAULT, SUITES
+from validation.plan.offered import DEFAULT, MINUTES, MOST_MINUTES, SOAK_HOURS, SUITE_NAMES
 
 FRONT = (
     "--fabric", "--inventory", "--profile", "--suite", "--here", "--resume", "--dry-run", "--format", "--json",
@@ -62,7 +60,7 @@ FRONT = (
     "suites",
     multiple=True,
     metavar="NAME",
-    help=f"Measure this suite; repeatable. There are: {', '.join(SUITES)}.  [default: the profile's, else "
+    help=f"Measure this suite; repeatable. There are: {', '.join(SUITE_NAMES)}.  [default: the profile's, else "
     f"{', '.join(DEFAULT)}]",
 )
 @click.option("--unit", metavar="GROUP", help="Measure the nodes of this group alone: a rack, a scalable unit.")
@@ -145,6 +143,8 @@ def validate(ctx: click.Context, /, **given: Any) -> None:
     written about every ten minutes and after each epoch: the same command, or --resume RUN, goes on from there. Its
     folders have to be volumes of the training container: docs/how-to/training-long.md.
     """
+    from toolkit.validate.modes import carry_out  # only here: what measures and judges is slow to load
+
     carry_out(request_of(given, ctx.get_parameter_source("inventory") is ParameterSource.COMMANDLINE))
 
 

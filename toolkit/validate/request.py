@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from toolkit import slurm_job
 from toolkit.errors import UsageFault, or_nearest
-from toolkit.slurm_job import SlurmJob
 from toolkit.validate.training import TrainingRequest
-from validation.measures.compute.burn_in_plan import SOAK_HOURS
-from validation.model import Scalar
-from validation.plan.suites import SUITES
+from validation.plan.offered import SOAK_HOURS, SUITE_NAMES
+
+if TYPE_CHECKING:  # loaded when a run is made, not for --help
+    from toolkit.slurm_job import SlurmJob
+    from validation.model import Scalar
 
 BURN_IN = "burn-in"
 DECLARED = ("fabric", "inventory", "profile", "waivers", "branding", "baseline", "resume", "rejudge")
@@ -129,6 +130,8 @@ class ValidateRequest:
 
     def checked(self) -> Rejudging | Resuming | ThisMachine | NewRuns:
         """What it comes to. UsageFault for options that do not go together."""
+        from toolkit import slurm_job
+
         self._refuse_of_here()
         if self.unit and (self.here or self.of_old_run):
             raise UsageFault(f"--unit is of a new run of a site; {self.of_old_run or '--here'} has its nodes already")
@@ -222,5 +225,5 @@ class ValidateRequest:
 def known_suites(suites: tuple[str, ...]) -> None:
     """UsageFault for one that there is not."""
     for suite in suites:
-        if suite not in SUITES:
-            raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITES)}")
+        if suite not in SUITE_NAMES:
+            raise UsageFault(f"unknown suite {suite!r}; {or_nearest(suite, SUITE_NAMES)}")

@@ -11,6 +11,7 @@ from toolkit import acceptance, answers, campaigns, rundir
 from toolkit.ending import print_campaign
 from toolkit.errors import UsageFault
 from toolkit.loudness import progress
+from toolkit.report_request import FORMATS_OF_SEVERAL
 from toolkit.validate.finish import tell
 from toolkit.validate.measuring import interrupted, measured
 from toolkit.validate.planned import PlannedRun
@@ -44,7 +45,7 @@ def measure_each(planned: Sequence[PlannedRun], runs_dir: Path, output: Output) 
             _say_left(done, names[number:])
             raise
     worst = campaigns.worst([verdict.exit_code for _, verdict in done])
-    written = [name for name in campaigns.FORMATS if name in output.formats]
+    written = [name for name in FORMATS_OF_SEVERAL if name in output.formats]
     with working("writing the page of all fabrics"):
         made = campaigns.make([run for run, _ in done], written, None, runs_dir) if written else None
     for why in made.left_out.values() if made else ():

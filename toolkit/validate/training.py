@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from toolkit.errors import UsageFault
-from validation.model import Scalar
+
+if TYPE_CHECKING:
+    from validation.model import Scalar
 
 LONG_SUITES = ("preflight", "training")
 OPTIONS = {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from validation.base import discovery
 from validation.model import Coverage, LeftOut, Measurement, Plan, Scalar, Topology
 from validation.plan import each_node
+from validation.plan.offered import ALONE, DEFAULT, UNASKED
 from validation.plan.request import Part, PlanError, Request, Suite
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric
@@ -36,13 +37,6 @@ def _found() -> list[tuple[str, Suite]]:
 
 SUITES = discovery.Discovered(_found)
 """All suites, in the order in which they are planned."""
-#: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
-#: nodes to themselves, operations a time of work.
-DEFAULT = ("preflight", "transport", "training")
-UNASKED = ("preflight", "transport", "compute")
-"""What one machine by itself does, without an inventory, where no suite is named."""
-ALONE = (*UNASKED, "burn-in", "training", "remoting")
-"""What it can do."""
 
 WITHOUT = "without"
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from validation.model import Node
+from validation.plan.offered import FRAMEWORKS, TENSORFLOW, TORCH
 from validation.plan.request import PlanError
 from validation.probes.train_networks import IN_TENSORFLOW, NETWORKS, PRECISIONS, SMALL
 
-TORCH, TENSORFLOW = FRAMEWORKS = ("torch", "tensorflow")
 OPTIONS = {
     "models": f"networks of a training: {', '.join(NETWORKS)}",
     "batches": "images per rank and step, several",

@@ -17,9 +17,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from validation.measures.compute.burn_in_plan import MINUTES
 from validation.model import RunInfo
 from validation.model.base import Model
+from validation.plan.offered import MINUTES
 from validation.plan.suites import SUITES
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import Fabric, fabric_names, no_fabric, read_fabric

@@ -9,14 +9,9 @@ import ipaddress
 
 from validation.measures.compute.burn_in import OWN_S, asked
 from validation.model import Endpoint, Measurement, Node, Param, Topology
+from validation.plan.offered import MINUTES, MOST_MINUTES
 from validation.plan.request import Part, Request, Suite, on_one_host, on_one_node, pair_id
 
-MINUTES = 15
-"""Unless another number is asked for: heat has settled by then (Azure's thermal test takes as long)."""
-MOST_MINUTES = 168 * 60
-"""A week."""
-SOAK_HOURS = {"8h": 8, "24h": 24, "72h": 72, "168h": 168}
-"""Lengths of a soak: a night (ClusterMAX), a day, three, and a week; the first is the usual one."""
 SESSIONS = 240  # of traffic, at most
 SHORTEST_S = 10  # of a session
 PORTS = 5301  # where the tools of the first fabric port meet, and one more for each that shares a node's address

@@ -18,9 +18,10 @@ from validation.judging.methods import method
 from validation.judging.values import STEPS, against, impossible, most_of, subject_of
 from validation.kinds.record import names
 from validation.kinds.trained import config_of
-from validation.measures.training.long_outcome import EPOCHS, IMAGES, hours_published
+from validation.measures.training.long_outcome import IMAGES, hours_published
 from validation.measures.training.scaling import pooled
 from validation.model import Bound, Judgement, Measurement
+from validation.plan.offered import EPOCHS
 from validation.rules.criterion import Criterion
 from validation.rules.reference import Claim, Reference, declared_as, packaged
 

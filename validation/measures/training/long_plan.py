@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from validation.measures.training.long_outcome import EPOCHS, IMAGES
+from validation.measures.training.long_outcome import IMAGES
 from validation.model import Measurement, Node
 from validation.plan import training_choice
+from validation.plan.offered import EPOCHS, IN_MEMORY, LIMIT_HOURS, TORCH
 from validation.plan.request import Part, PlanError, Request, transport_of
 from validation.plan.training_choice import Choice, Config
 from validation.probes.train_tiny import FORMATS
 
-LIMIT_HOURS = 168
 RATE = {True: 600.0, False: 300.0}  # images/s of a GPU, and of a processor with a small network: of the estimate, too
 TINY_IMAGES = 800
 NUMBERS = {
@@ -25,7 +25,6 @@ WORDS = {"data": "folder with the pictures of a long training", "checkpoints": "
 UNASKED = (
     "the long test (tn.long) takes hours, and pictures: --data; by itself: toolkit validate --suite training --long"
 )
-IN_MEMORY = "/dev/shm/elastic-ai-train-long"  # noqa: S108 - memory that a node's container shares with the node
 TINY = tuple(f"tiny:{kind}" for kind in FORMATS)
 NOWHERE = ""
 """For checkpoints that go with the ranks."""
@@ -82,7 +81,7 @@ def rehearse(request: Request, part: Part, choice: Choice, head: Node, servers: 
     to be quick or another framework than torch trains.
     """
     lab = all(n.virtual for n in servers)
-    if not lab or request.options.get("quick") or choice.framework != training_choice.TORCH:
+    if not lab or request.options.get("quick") or choice.framework != TORCH:
         part.leave_out(UNASKED, *request.serving("training-long"))
         return
     if not request.serving("training-long"):

@@ -8,6 +8,7 @@ from validation.measures.collectives import plan as collectives_plan
 from validation.measures.training import long_plan, plan_here, tf_plan, turns_plan
 from validation.model import Measurement, Node
 from validation.plan import training_choice
+from validation.plan.offered import TORCH
 from validation.plan.request import Part, PlanError, Request, Suite, on_one_host, transport_of
 from validation.plan.training_choice import Config
 from validation.probes.train_networks import tells_hours
@@ -85,7 +86,7 @@ def plan(request: Request) -> Part:
     images = request.words.get("images", "")
     if images and not images.startswith("/"):
         raise PlanError(f"--images {images}: the whole path is wanted, as the nodes' training containers see it")
-    if choice.framework == training_choice.TORCH:
+    if choice.framework == TORCH:
         turns_plan.plan(request, part, choice, head, servers, across, images)
     else:
         why = f"training in turns: {choice.framework} was asked for, and torch alone trains in turns"
@@ -193,7 +194,7 @@ def _job(
             "model": config.model,
             "precision": config.precision,
             "device": device,
-            **({"framework": config.framework} if config.framework != training_choice.TORCH else {}),
+            **({"framework": config.framework} if config.framework != TORCH else {}),
         },
         criteria=tuple(c for c in criteria if c in request.serving("training-short")),
         estimated_s=estimated,
