@@ -21,7 +21,7 @@ import click
 from click import shell_completion
 from click.shell_completion import CompletionItem
 
-SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations")
+SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "witness")
 """A test holds them against those of the plan."""
 FORMATS = ("html", "pdf", "json", "junit", "prom", "none")
 _VALIDATION = Path(__file__).resolve().parents[1] / "validation"

@@ -140,6 +140,13 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or a run that is unsigned or changed; nothing was written",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "handover witness": {
+        Exit.OK: "the list came to its end, and nothing failed",
+        Exit.FAILED: "the list came to its end; something failed",
+        Exit.USAGE: f"{_USAGE}: a fault in witness.yml, with its line, or a run without such tests",
+        Exit.INCOMPLETE: "the list came to its end; something was not measured",
+        Exit.INTERRUPTED: "broken off; called again it goes on with the step at which it was",
+    },
     "handover check-sum": {
         Exit.OK: "the page is as it was signed, and the sum of the runs that were named",
         Exit.FAILED: "something is not as it was signed, or the runs come to another sum; it is named",

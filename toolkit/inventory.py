@@ -28,6 +28,7 @@ from validation.base.project import ROOT
 from validation.base.secret_words import secret_name, secret_text
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model.base import explain
+from validation.rules.witness import site_tests
 
 GROUPS = ("heads", "clients", "gpu_servers")
 __all__ = ["DeclaredFabric", "InventoryError", "PortMtu", "Site", "declared", "read_inventory", "read_site"]
@@ -414,6 +415,7 @@ def read_site(inventory: Path) -> Site:
         lab_link=links[0] if links else None,
         cables=site_cables(inventory, nodes[0].name, [given.cables for given in every]),
         switches=tuple(dict.fromkeys(name for given in every for name in given.switches or {})),
+        witness=site_tests(folder, [node.name for node in nodes]),
     )
     groups = {group: source.members(group) for group in source.groups if group not in ("all", "ungrouped")}
     kept = record(topology, source.hosts, groups, profile)

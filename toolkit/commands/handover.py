@@ -12,6 +12,7 @@ from toolkit import answers
 from toolkit.command_class import group
 from toolkit.commands.handover_evidence import evidence
 from toolkit.commands.handover_sum import check_sum, sum_
+from toolkit.commands.handover_witness import witness
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -38,6 +39,7 @@ def handover() -> None:
     toolkit handover points -i inventories/SITE
     toolkit handover open "label" --class C --owner "B. Site" --due 2026-12-31
     toolkit handover close P3 --why "seen on site"
+    toolkit handover witness
     toolkit handover sum RUN1 RUN2 --key KEY --as "A. Name, Firm" --out sum
     """
 
@@ -201,3 +203,4 @@ def _print(made: Updated, kept: dict[str, str]) -> None:
 handover.add_command(sum_)
 handover.add_command(check_sum)
 handover.add_command(evidence)
+handover.add_command(witness)

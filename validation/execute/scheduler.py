@@ -122,41 +122,47 @@ class _Runner:
             return Taken("failed", words, outputs=[unforeseen(fault)])
 
     def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
-        doc = taken.doc
-        # an attempt that came to no end leaves a report, too: without its line one would not know that it was made
-        report: dict[str, Any] = {DENIED: [denied.model_dump() for denied in taken.denied]}
-        if doc is not None:
-            report = {**doc, **report}
-        outputs = taken.outputs
-        if not outputs or outputs[0][0] not in m.nodes:
-            outputs = [(m.nodes[0], "", ""), *outputs]
-        logs = self.store.raw(m.id, outputs, report)  # the report belongs to the first: it measured
-        ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)
-        result = Result(
-            run=self.plan.run,
-            measurement=m.id,
-            attempt=self.store.attempt(m.id),
-            status=taken.status,
-            error=taken.error,
-            samples=taken.samples,
-            facts=taken.facts,
-            failure=taken.failure,
-            denied=taken.denied,
-            provenance=Provenance(
-                nodes=m.nodes,
-                devices=tuple(str(e) for e in m.endpoints),
-                tool=doc["tool"] if doc else "",
-                tool_version=doc["tool_version"] if doc else "",
-                command=tuple(doc["command"]) if doc else (),
-                started=started,
-                ended=ended.isoformat(timespec="milliseconds"),
-                duration_s=doc["duration_s"] if doc else round(took_s, 3),  # the tool's, not ssh's
-                raw=logs,
-            ),
-        )
-        self.store.append(result)
+        result = record(self.store, self.plan.run, m, taken, started, took_s)
         self.results.append(result)
         return result
+
+
+def record(store: Store, run: str, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
+    """Keep what became of a measurement: its raw logs, then its result. `took_s`: from `started` on."""
+    doc = taken.doc
+    # an attempt that came to no end leaves a report, too: without its line one would not know that it was made
+    report: dict[str, Any] = {DENIED: [denied.model_dump() for denied in taken.denied]}
+    if doc is not None:
+        report = {**doc, **report}
+    outputs = taken.outputs
+    if not outputs or outputs[0][0] not in m.nodes:
+        outputs = [(m.nodes[0], "", ""), *outputs]
+    logs = store.raw(m.id, outputs, report)  # the report belongs to the first: it measured
+    ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)
+    result = Result(
+        run=run,
+        measurement=m.id,
+        attempt=store.attempt(m.id),
+        status=taken.status,
+        error=taken.error,
+        samples=taken.samples,
+        facts=taken.facts,
+        failure=taken.failure,
+        denied=taken.denied,
+        provenance=Provenance(
+            nodes=m.nodes,
+            devices=tuple(str(e) for e in m.endpoints),
+            tool=doc["tool"] if doc else "",
+            tool_version=doc["tool_version"] if doc else "",
+            command=tuple(doc["command"]) if doc else (),
+            started=started,
+            ended=ended.isoformat(timespec="milliseconds"),
+            duration_s=doc["duration_s"] if doc else round(took_s, 3),  # the tool's, not ssh's
+            raw=logs,
+        ),
+    )
+    store.append(result)
+    return result
 
 
 async def run_plan(

@@ -50,6 +50,7 @@ from validation.model.verdict import (
     VerdictDoc,
     WaiverUse,
 )
+from validation.model.witness import WitnessTest
 
 __all__ = [
     "BOM_REQUIRED",
@@ -99,6 +100,7 @@ __all__ = [
     "VerdictName",
     "Waived",
     "WaiverUse",
+    "WitnessTest",
 ]
 
 
@@ -260,7 +262,7 @@ class Topology(Model):
 
     `here`: the one node is the machine that ran the validation, as it was found; None: an inventory declares the nodes.
     `cables`: where the inventory wants the nodes' ports plugged in, none where it has no map.
-    `switches`: names of those that it says how to ask.
+    `switches`: names of those that it says how to ask. `witness`: the site's own witnessed tests.
     """
 
     site: str
@@ -269,6 +271,7 @@ class Topology(Model):
     here: Found | None = None
     cables: tuple[Cable, ...] = ()
     switches: tuple[str, ...] = ()
+    witness: tuple[WitnessTest, ...] = ()
 
     @model_validator(mode="after")
     def _one_machine(self) -> Topology:

@@ -138,6 +138,20 @@ class Reading:
             "missing": sorted(self.missing, key=lambda one: (one["what"], one["why"])),
         }
 
+    def power_states(self) -> dict[str, str]:
+        """Whether the server is on, and the health of its power supplies: little, to be asked again and again.
+
+        Refused or Unread where it does not say.
+        """
+        root = self.get(ROOT)
+        system, chassis = self.first(link(root, "Systems")), self.first(link(root, "Chassis"))
+        power = self._power(chassis)
+        found = {"power": text(system, "PowerState"), "redundancy": power["redundancy_health"]}
+        for part in power["parts"]:
+            if part["kind"] == "psu":
+                found[f"power supply {part['slot']}"] = part["health"]
+        return {what: value for what, value in found.items() if value}
+
     def _bios(self, system: Doc) -> dict[str, str | float | bool | None]:
         found = part_of(self.get(link(system, "Bios")), "Attributes")
         return {

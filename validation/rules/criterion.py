@@ -20,7 +20,9 @@ from validation.rules.platform import QUANTITIES
 from validation.rules.reference import Reference
 from validation.rules.since import Since
 
-Suite = Literal["preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations"]
+Suite = Literal[
+    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "witness"
+]
 
 
 _FIGURES = (*FIGURES, "mtu")
