@@ -159,6 +159,7 @@ def _rules(pool: Pool) -> dict[str, str]:
         found[f"reservations.{name}"] = _kept(kept)
     found["preemption.after_minutes"] = str(pool.preemption.after_minutes)
     found["preemption.grace_s"] = str(pool.preemption.grace_s)
+    found |= {f"leavers.{key}": str(value) for key, value in pool.leavers.model_dump().items()}
     for one in pool.static:
         found[f"static.{one.name}"] = f"{one.fraction} of {one.node}:{','.join(map(str, one.gpus))} for {one.user}"
     return found

@@ -131,6 +131,16 @@ class Preemption(_Model):
     grace_s: int = Field(default=30, ge=0, le=3600)
 
 
+class Leavers(_Model):
+    """Users whom the groups of their class name no more: their waiting jobs end, and nothing of theirs begins.
+    `running`: what runs finishes, or ends with `grace_s` seconds of notice. Where a directory says who is in a group,
+    it has to have said so for `after_minutes`."""
+
+    running: Literal["finish", "end"] = "finish"
+    grace_s: int = Field(default=300, ge=0, le=86400)
+    after_minutes: int = Field(default=10, ge=0, le=1440)
+
+
 class StaticInstance(_Model):
     """Part of a GPU server that one client holds without a scheduler: GPUs by index, all of `fraction`."""
 
@@ -176,6 +186,7 @@ class Pool(_Model):
     default_image: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$")
     reservations: dict[Name, Reservation] = {}
     preemption: Preemption = Preemption()
+    leavers: Leavers = Leavers()
     static: tuple[StaticInstance, ...] = Field(default=(), strict=False)
 
 
@@ -263,7 +274,7 @@ def _join_faults(pool: Pool) -> Iterator[Fault]:
     theirs = "with join it is decided by the cluster's administrator; leave it out"
     if pool.scheduler != "slurm":
         yield ("join",), "there is nothing to join with scheduler: none; leave one of them out"
-    for key in ("reservations", "preemption"):
+    for key in ("reservations", "preemption", "leavers"):
         if key in pool.model_fields_set:
             yield (key,), theirs
     for name, gpu_class in pool.classes.items():

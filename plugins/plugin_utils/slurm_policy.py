@@ -170,7 +170,16 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
         "partition_lines": _partition_lines(pool, cluster["partitions"], per_gpu),
         "conf": _conf(pool),
         # as it is written, so that `toolkit pool check` can compare another one with it
-        "sync": {"classes": classes, "reservations": kept_for, "policy": json.loads(json.dumps(data))},
+        "sync": {
+            "classes": classes,
+            "reservations": kept_for,
+            "leavers": {
+                "running": pool.leavers.running,
+                "grace_s": pool.leavers.grace_s,
+                "after_s": pool.leavers.after_minutes * 60,
+            },
+            "policy": json.loads(json.dumps(data)),
+        },
         "native": [] if pool.native_jobs == "none" else pool.native_jobs and list(pool.native_jobs),
     }
 

@@ -2,6 +2,7 @@
 """Bring Slurm's accounting and reservations in line with the pool's policies. Runs on the head, as root.
 
     elastic-ai-pool-sync [--check]
+    elastic-ai-pool-sync --all-left              also where a third of the users look as if they had left at once
     elastic-ai-pool-sync --members GROUP ...     who counts as a member: one JSON document, groups it knows alone
 
 Reads /etc/elastic-ai/slurm/pool.json, which role slurm writes from pool.yml, looks up who is in the Unix groups, and
@@ -24,6 +25,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.dont_write_bytecode = True  # no folder that the role would not know of
+sys.path[:0] = [str(Path(__file__).resolve().parent), "/usr/lib/elastic-ai/slurm"]
+import pool_leavers  # noqa: E402
 
 POLICY = "/etc/elastic-ai/slurm/pool.json"
 HOMES = "/home"
@@ -126,15 +131,6 @@ def acquainted():
     return names
 
 
-def known(user):
-    """Whether the head knows a user now."""
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True
-
-
 def members_of(group, met):
     """Members of a Unix group; None where it is not known here.
 
@@ -158,9 +154,9 @@ def members_of(group, met):
 class Sync:
     """One pass; `changed` and `waiting` fill up on the way."""
 
-    def __init__(self, policy, check):
-        """policy: pool.json; check: change nothing."""
-        self.policy, self.check = policy, check
+    def __init__(self, policy, check, everybody=False):
+        """policy: pool.json; check: change nothing; everybody: all who look as if they had left have left."""
+        self.policy, self.check, self.everybody = policy, check, everybody
         self.changed, self.waiting = [], []
 
     def do(self, words, *command):
@@ -192,20 +188,9 @@ class Sync:
 
     def qos(self):
         """A QOS for each class. Those that are preempted exist before those that preempt them."""
-        columns = [
-            "Name",
-            "Description",
-            "Priority",
-            "GrpTRES",
-            "MaxTRESPU",
-            "MaxSubmitJobsPerUser",
-            "MaxWall",
-            "GraceTime",
-            "Preempt",
-            "Flags",
-        ]
+        limits = "Priority GrpTRES MaxTRESPU MaxSubmitJobsPerUser MaxWall GraceTime Preempt Flags"
         heard_of()  # a controller that does not listen yet hears of no change: Refused, before any is made
-        there = {row["Name"]: row for row in table("qos", columns)}
+        there = {row["Name"]: row for row in table("qos", ["Name", "Description", *limits.split()])}
         for name in self.policy["classes"]:
             if name not in there:
                 self.do("QOS " + name, "sacctmgr", "-i", "add", "qos", name, "set", "Description=" + MARK)
@@ -265,25 +250,43 @@ class Sync:
             if default.get(user, accounts[0]) != accounts[0]:
                 words = f"user {user}: {accounts[0]} by default"
                 self.do(words, "sacctmgr", "-i", "modify", "user", user, "set", "DefaultAccount=" + accounts[0])
-        for user, accounts in sorted(there.items()):
-            left = sorted(set(accounts) - set(wanted.get(user, [])))
-            # A directory that is away for a moment takes nobody out: whom it does not name now, it may name again.
-            stays = [one for one in left if one in unsure or (self.by_groups(one) and not known(user))]
-            for account in stays:
-                self.waiting.append(f"user {user} stays in {account} until the head knows both user and group again")
-            for account in left:
-                if account in stays:
-                    continue
+        self.leave(there, wanted, unsure)
+
+    def leave(self, there, wanted, unsure):
+        """Who is in a class no more, with his jobs. A directory that is away for a moment takes nobody out."""
+        leavers = pool_leavers.Leavers(self, ask, Refused, self.everybody)
+        left = {user: sorted(set(accounts) - set(wanted.get(user, []))) for user, accounts in sorted(there.items())}
+        asked = {(user, one): self.by_groups(one) for user in left for one in left[user] if one not in unsure}
+        asked = {one: groups for one, groups in asked.items() if groups}
+        of_all = sum(any(self.by_groups(one) for one in accounts) for accounts in there.values())
+        stay = leavers.stays(asked, of_all)
+        for user, accounts in left.items():
+            for account in set(there[user]) & set(wanted.get(user, [])):
+                leavers.back(user, account)
+            rest = []
+            for account in accounts:
+                words = stay.get((user, account))
+                if account in unsure:
+                    words = f"user {user} stays in {account} until the head knows both user and group again"
+                elif words is None and (user, account) in asked:
+                    jobs = leavers.end(user, account)
+                    words = f"user {user} stays in {account} until {jobs} of the jobs have ended" if jobs else None
+                if words is None:
+                    rest.append(account)
+                elif words:
+                    self.waiting.append(words)
+            for account in rest:
                 words = f"user {user} not in {account}"
                 # whoever is in no class at all goes altogether: Slurm keeps nobody without a default account
-                account_of = ["Account=" + account] if user in wanted or stays else []
+                account_of = ["Account=" + account] if user in wanted or len(rest) < len(accounts) else []
                 self.do(words, "sacctmgr", "-i", "delete", "user", user, *account_of)
                 if not account_of:
                     break
+        leavers.keep(there)
 
     def by_groups(self, account):
-        """Whether groups say who is in a class."""
-        return bool(self.policy["classes"].get(account, {}).get("groups"))
+        """Groups that say who is in a class."""
+        return self.policy["classes"].get(account, {}).get("groups", [])
 
     def reservations(self):
         """Reservations that come again; one that differs is made anew."""
@@ -373,11 +376,12 @@ def main():
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--check", action="store_true", help="change nothing; say what would change")
+    parser.add_argument("--all-left", action="store_true", help="take all who look as if they had left for gone, now")
     parser.add_argument("--members", nargs="+", metavar="GROUP", help="only print who counts as a member of groups")
     arguments = parser.parse_args()
     if arguments.members:
         return printed(arguments.members)
-    sync = Sync(json.loads(Path(POLICY).read_text(encoding="utf-8")), arguments.check)
+    sync = Sync(json.loads(Path(POLICY).read_text(encoding="utf-8")), arguments.check, arguments.all_left)
     try:
         sync.run()
     except (Refused, subprocess.TimeoutExpired, FileNotFoundError) as fault:
