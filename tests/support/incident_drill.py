@@ -4,8 +4,9 @@
 
 `toolkit incidents --do drain` watches meanwhile. Each GPU fault is planted on gpu1 by itself, and waited for at most
 90 s; gpu-lost and gpu-xid happen while a program of alice on client1 copies through a lease of all GPUs of gpu1, and
-their time counts from the moment at which its CUDA call failed. Those that are no reason for a drain, of GPUs and of nodes, are on gpu2 meanwhile, one after the other. One JSON
-line for each fault, and one with the counts. The GPUs are emulated.
+their time counts from the moment at which its CUDA call failed. Those that are no reason for a drain, of GPUs and of
+nodes, are on gpu2 meanwhile, one after the other. One JSON line for each fault, and one with the counts. The GPUs are
+emulated.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ AT_WORK = ("gpu-lost", "gpu-xid")
 FAILED = "/tmp/drill-failed"
 WORK = f"""cd /; rm -f {FAILED}
 runuser -u alice -- toolkit run --no-kernels -l gpu1 -n 4 -- sh -c '
-  while elastic-ai-copybench --bytes 64K --latency-count 20; do :; done; date +%s.%N > {FAILED}' > /tmp/drill-said 2>&1 &
+  while elastic-ai-copybench --bytes 64K --latency-count 20; do :; done; date +%s.%N > {FAILED}' \\
+  > /tmp/drill-said 2>&1 &
 disown -a"""
 WELL = (
     "gpu-illegal", "ecc-off", "throttled", "pcie-x8", "nvlink-missing", "fabric-unready", "no-persistence",
