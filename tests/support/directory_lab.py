@@ -66,8 +66,8 @@ CONF
 
 
 def changed(lab: Lab, ldif: str) -> None:
-    """By its administrator."""
-    shell(lab, "head", f"ldapmodify {ADMIN} <<'LDIF'\n{ldif}\nLDIF")
+    """By its administrator, and sssd's cache is expired, as docs/how-to/pool.md has it."""
+    shell(lab, "head", f"set -e; ldapmodify {ADMIN} <<'LDIF'\n{ldif}\nLDIF\nsss_cache -E")
 
 
 def membership(lab: Lab, verb: str, group: str, user: str) -> None:

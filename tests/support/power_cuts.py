@@ -166,7 +166,7 @@ def cut(site: Site, jobs: Jobs, work: str, victim: str, at_s: float, away_s: flo
     made.wrong += [line for line in said.splitlines() if "Traceback" in line or "unexpected" in line]
     _stands(site, made)
     _goes_on(site, made)
-    made.wrong += jobs.lost()
+    made.wrong += jobs.lost(restored=made.work == "restore")
     made.jobs = dict(jobs.counts)
     made.seconds = round(time.monotonic() - began, 1)
     return made

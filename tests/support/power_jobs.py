@@ -31,8 +31,6 @@ class Job:
 
     def excuse(self) -> str:
         """Why it may be lost; "" where nothing explains that."""
-        if any(work == "restore" for _, work, _ in self.cuts):
-            return "with a restoration"
         if any(victim in self.began_on for victim, _, _ in self.cuts):
             return "with its machine"
         if any(victim == "head" and 0 <= at - self.given < WRITTEN_S for victim, _, at in self.cuts):
@@ -91,8 +89,9 @@ class Jobs:
             for job in self.open.values():
                 job.cuts.append((victim, work, time.monotonic()))
 
-    def lost(self) -> list[str]:
-        """Count those that have ended since, and name those that are lost for nothing."""
+    def lost(self, restored: bool) -> list[str]:
+        """Count those that have ended since, and name those that are lost for nothing. restored: a backup was brought
+        back meanwhile, which knows none that began after it."""
         with self._lock:
             asked = dict(self.open)
         code, queue = self._on("head", "squeue --noheader --format=%j")
@@ -109,7 +108,7 @@ class Jobs:
             elif f"cut-{number}" in waits:
                 continue
             else:
-                found_as = job.excuse() or "lost"
+                found_as = "with a restoration" if restored else job.excuse() or "lost"
             if found_as == "lost":
                 found.append(f"job {number} is lost: on {job.began_on or 'no server'}, cuts {job.cuts}")
             self.counts[found_as] += 1
