@@ -118,12 +118,16 @@ def test_modules_of_leases_ask_nvml(tmp_path: Path, run: Run) -> None:
 def test_the_exporter_asks_nvml(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "monitoring"
     carried("monitoring", folder, *variables("monitoring")["__monitoring_modules"])
-    for name in ("gpu_metrics.py", "textfile.py"):
+    for name in ("gpu_metrics.py", "xid_metrics.py", "textfile.py"):
         shutil.copyfile(ROOT / "roles/monitoring/files" / name, folder / name)
     run("-S", str(folder / "gpu_metrics.py"), "--once", "--output", str(tmp_path / "gpu.prom"))
     text = (tmp_path / "gpu.prom").read_text()
     assert all(f'uuid="{uuid}"' in text for uuid in UUIDS)
     assert "elastic_ai_gpu_nvml_up 1.0" in text
+    words = [PYTHON, "-S", folder / "xid_metrics.py", "--once", "--output", tmp_path / "xid.prom"]
+    done = subprocess.run(words, cwd="/", env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), "1 where this machine's kernel log is closed"
+    assert "elastic_ai_kernel_log_read" in (tmp_path / "xid.prom").read_text(), done.stderr
 
 
 @pytest.mark.parametrize("role", ["monitoring", "remoting_server"])

@@ -118,6 +118,29 @@ CASES = [
         "The memory of GPU 3 of gpu1 cannot be repaired; replace it",
     ),
     Case(
+        "GpuXid",
+        {'elastic_ai_gpu_xids{node="gpu1",address="0000:3b:00.0",code="79",meaning="replace"}': steady(1)},
+        {'elastic_ai_gpu_xids{node="gpu1",address="0000:3b:00.0",code="13",meaning="application"}': steady(9)},
+        1,
+        {"node": "gpu1", "address": "0000:3b:00.0", "code": "79", "meaning": "replace"},
+        "Xid 79 of 0000:3b:00.0 on gpu1 (replace): drain it; toolkit incidents does, and toolkit support packs what "
+        "the vendor asks for",
+    ),
+    Case(
+        "KernelLogUnread",
+        {
+            'elastic_ai_kernel_log_read{node="gpu1"}': steady(0),
+            'elastic_ai_gpu_info{node="gpu1",gpu="0",emulated="false"}': steady(1),
+        },
+        {
+            'elastic_ai_kernel_log_read{node="gpu1"}': steady(0),
+            'elastic_ai_gpu_info{node="gpu1",gpu="0",emulated="true"}': steady(1),
+        },
+        15,
+        {"node": "gpu1"},
+        "The kernel's log of gpu1 cannot be read, so Xids there raise no alert",
+    ),
+    Case(
         "GpuThrottled",
         {'elastic_ai_gpu_throttled{node="gpu1",gpu="3",reason="hardware, heat"}': steady(1)},
         {'elastic_ai_gpu_throttled{node="gpu1",gpu="3",reason="hardware, heat"}': steady(0)},

@@ -179,7 +179,7 @@ def _server(node: FakeNode) -> None:
     node.packages |= {"cuda-toolkit-12-2": "12.2.2-1", "datacenter-gpu-manager-4-core": "1:4.6.0-1"}
     node.packages |= dict.fromkeys(("nvidia-container-toolkit", "nvidia-container-toolkit-base",
                                     "libnvidia-container-tools", "libnvidia-container1"), "1.19.1-1")  # fmt: skip
-    node.runs("nvidia-persistenced", "nvidia-dcgm", "slurmd", "elastic-ai-gpu-metrics")
+    node.runs("nvidia-persistenced", "nvidia-dcgm", "slurmd", "elastic-ai-gpu-metrics", "elastic-ai-xid-metrics")
     node.runs("elastic-ai-lease-firewall", "elastic-ai-lease-sweep.timer")
     node.said["nft list table"] = (0, "table inet elastic_ai_lease { policy drop; }")
 

@@ -32,7 +32,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The programs as modules; they find textfile.py beside them, as on a node."""
     monkeypatch.syspath_prepend(str(ROLE / "files"))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    names = ("textfile", "gpu_metrics", "pool_metrics", "keys_metrics")
+    names = ("textfile", "gpu_metrics", "pool_metrics", "keys_metrics", "xid_metrics")
     modules = {name: importlib.import_module(name) for name in names}
     yield modules
     for name in modules:
@@ -181,6 +181,25 @@ def test_a_node_without_the_drivers_library_says_so(programs: Any, monkeypatch: 
     assert "libnvidia-ml-of-nobody" in fault
 
 
+def test_xids_are_counted_by_what_they_mean(programs: Any, tmp_path: Path) -> None:
+    log = tmp_path / "kmsg"
+    messages = ["NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.",
+                "NVRM: Xid (PCI:0000:3b:00): 13, pid=1, Graphics Exception", "NVRM: Xid (PCI:0000:3b:00): 13, pid=2, x",
+                "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44", "eth0: link up"]  # fmt: skip
+    log.write_text("".join(f"4,{at},{at}000,-;{text}\n" for at, text in enumerate(messages, 1)))
+    samples, fault = programs["xid_metrics"].reading(str(log))
+    assert fault is None
+    assert {tuple(labels.values()): value for _, labels, value in samples} == {
+        ("0000:3b:00.0", "13", "application"): 2,
+        ("0000:3b:00.0", "79", "replace"): 1,
+        ("0000:c1:00.0", "SXid 24007", "reset"): 1,
+        (): 1,
+    }
+    samples, fault = programs["xid_metrics"].reading(str(tmp_path / "none"))
+    assert samples == [("elastic_ai_kernel_log_read", {}, 0)]
+    assert "none" in fault
+
+
 def expressions() -> list[str]:
     rules = [rule["expr"] for group in RULES["groups"] for rule in group["rules"]]
     return rules + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
@@ -188,6 +207,7 @@ def expressions() -> list[str]:
 
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
+    known |= set(programs["xid_metrics"].HELP)
     known |= set(programs["keys_metrics"].HELP) | set(SITE_METRICS) | set(BACKUP_METRICS)
     known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}

@@ -39,8 +39,8 @@ def test_exporter_of_the_node_listens(host: Host, site: Site) -> None:
 def test_exporter_of_gpus_runs(host: Host, site: Site) -> None:
     """On GPU servers."""
     _watched(site)
-    off = _off(host, "elastic-ai-gpu-metrics")
-    assert not off, "elastic-ai-gpu-metrics does not run, or is not enabled"
+    off = _off(host, "elastic-ai-gpu-metrics", "elastic-ai-xid-metrics")
+    assert not off, f"does not run, or is not enabled: {', '.join(off)}"
 
 
 def test_prometheus_listens_where_it_should_and_nowhere_else(host: Host, site: Site) -> None:
