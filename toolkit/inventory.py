@@ -22,6 +22,7 @@ from toolkit.inventory_bmc import BmcVariable, plain_password
 from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_fault
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
+from toolkit.inventory_storage import StorageFault, agree, storages
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.base.project import ROOT
@@ -111,6 +112,7 @@ class _HostVars(BaseModel):
     bom: dict[str, str | int | float | None] = {}
     platform: Platform = Field(default=Platform(), strict=False)
     bmc: BmcVariable | None = None
+    storage: list[dict[str, Any]] | None = []
     stack: dict[str, str] = {}
     stack_release: str | None = None
     elastic_ai_virtual: str | None = None
@@ -274,6 +276,10 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     except ValidationError as fault:
         path, words = explain(fault)
         raise _fault(inventory, host, ("bom", *path), words) from None
+    try:
+        storage = storages(given.storage or [])
+    except StorageFault as wrong:
+        raise _fault(inventory, host, wrong.place, str(wrong)) from None
     platform = given.platform
     if bom.cpu_sockets is not None:
         if platform.sockets is not None:
@@ -299,6 +305,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         trains=given.horovod_state != "absent",
         os_stand_in=given.elastic_ai_os_stand_in,
         bmc=given.bmc.bmc() if given.bmc is not None else None,
+        storage=storage,
     )
 
 
@@ -408,6 +415,8 @@ def read_site(inventory: Path) -> Site:
     profile = _same(inventory, "acceptance_profile", [given.acceptance_profile for given in every])
     fabric = _same(inventory, "fabric", [given.fabric for given in every])
     _refuse_duplicates(inventory, nodes)
+    if odd := agree({node.name: node.storage for node in nodes}):
+        raise _fault(inventory, *odd)
     folder = inventory if inventory.is_dir() else inventory.parent
     topology = Topology(
         site=folder.resolve().name,

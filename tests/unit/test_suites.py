@@ -24,7 +24,7 @@ from tests.support.site import (
     verdict_of,
 )
 from toolkit.verdict_text import print_verdict
-from validation.model import Bmc, Bom, Port, Topology
+from validation.model import Bmc, Bom, Port, Storage, Topology
 from validation.plan.suites import DEFAULT, SUITES, PlanError, make_plan
 from validation.rules.fabric import load_fabric
 
@@ -98,6 +98,7 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["transport", "training"], fabric="roce40"))
     plans.append(plan_of(hardware(bmc=Bmc(address="10.0.9.1", user="acceptance"))))
     plans.append(plan_of(hardware().model_copy(update={"switches": ("leaf1",)})))
+    plans.append(plan_of(hardware(storage=(Storage(name="home", path="/mnt/home", shared=True),)), ["storage"]))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -9,7 +9,8 @@ from validation.kinds import KINDS, Kind
 from validation.rules.criterion import Criterion
 from validation.run.catalogue import load_criteria
 
-SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "witness")
+SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
+          "witness")  # fmt: skip
 
 
 def figure(criterion: Criterion) -> str:

@@ -238,7 +238,8 @@ async def _take_together(m: Measurement, job: Job, launcher: Launcher, running: 
             raise one
     servers, clients = running[: len(job.serving)], running[len(job.serving) :]
     hellos = [asyncio.ensure_future(server.first_document()) for server in servers]
-    await asyncio.wait(hellos, timeout=READY_TIMEOUT_S)
+    if hellos:  # none where the ends meet by themselves, as in a storage that they share
+        await asyncio.wait(hellos, timeout=READY_TIMEOUT_S)
     for server, hello in zip(servers, hellos, strict=True):
         said = hello.result() if hello.done() else None
         if said is None or said.get("ready") is not True:
@@ -250,7 +251,8 @@ async def _take_together(m: Measurement, job: Job, launcher: Launcher, running: 
     measured = await asyncio.gather(*(client.finish() for client in clients))
     bad = any(output.returncode for output in measured)
     linger = FAILED_LINGER_S if bad else LINGER_S
-    await asyncio.wait([asyncio.ensure_future(server.finish()) for server in servers], timeout=linger)
+    if servers:
+        await asyncio.wait([asyncio.ensure_future(server.finish()) for server in servers], timeout=linger)
     served = await asyncio.gather(*(server.stop() for server in servers))
     return together(m, [*zip(job.serving, served, strict=True)], [*zip(job.sending, measured, strict=True)])
 

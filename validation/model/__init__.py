@@ -42,6 +42,7 @@ from validation.model.result import (
     Share,
 )
 from validation.model.run_info import RunInfo
+from validation.model.storage import Storage
 from validation.model.verdict import (
     AgreedProfile,
     CriterionVerdict,
@@ -94,6 +95,7 @@ __all__ = [
     "Share",
     "SignOff",
     "SshTarget",
+    "Storage",
     "Subject",
     "Topology",
     "VerdictDoc",
@@ -187,6 +189,7 @@ class Node(Model):
     trains: bool = True  # False: the inventory leaves the training out here (horovod_state: absent)
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
     bmc: Bmc | None = None  # its controller, as the inventory declares it
+    storage: tuple[Storage, ...] = ()  # folders whose storage is measured
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:

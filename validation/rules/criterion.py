@@ -21,8 +21,9 @@ from validation.rules.reference import Reference
 from validation.rules.since import Since
 
 Suite = Literal[
-    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "witness"
-]
+    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
+    "witness",
+]  # fmt: skip
 
 
 _FIGURES = (*FIGURES, "mtu")
