@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import Lab, toolkit
 
 from tests.support import foreign_slurm as foreign
@@ -19,19 +18,7 @@ from tests.support.traces import traces
 pytestmark = pytest.mark.rest
 NAME = "join"
 OURS = ("head", "gpu1")
-JOIN = {"cluster": foreign.CLUSTER, "controllers": [foreign.CONTROLLER], "partition": foreign.PARTITION}
-#: Jobs of theirs run on the GPU server: the test's nodes have no driver that they would lose.
-CONSENT = ("-e", '{"preflight_take_over": ["jobs"]}')
-
-
-def inventory_of(lab: Lab, folder: Path, **more: Any) -> Path:
-    """The lab's inventory without the machine of their controller, which is none of ours."""
-    hosts = yaml.safe_load((lab.inventory / "hosts.yml").read_text())["all"]
-    del hosts["children"]["gpu_servers"]["hosts"][foreign.CONTROLLER]
-    hosts["vars"] |= {"horovod_state": "absent", **more}
-    folder.mkdir(exist_ok=True)
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": hosts}))
-    return folder
+CONSENT = foreign.CONSENT
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +41,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def joined(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The lab by an inventory that joins."""
-    folder = inventory_of(lab, tmp_path_factory.mktemp("joined") / "site", slurm_pool={"join": JOIN})
+    folder = foreign.inventory_of(lab.inventory, tmp_path_factory.mktemp("joined") / "site", slurm_pool={"join": foreign.JOIN})
     return Lab(NAME, folder)
 
 
@@ -67,7 +54,7 @@ def missing(lab: Lab) -> tuple[int, list[str]]:
 
 def test_without_join_their_nodes_are_refused_and_join_is_named(lab: Lab, tmp_path: Path) -> None:
     before = foreign.theirs(lab)
-    alone = Lab(NAME, inventory_of(lab, tmp_path / "alone"))
+    alone = Lab(NAME, foreign.inventory_of(lab.inventory, tmp_path / "alone"))
     done = alone.playbook("--tags", "preflight")
     assert done.returncode != 0
     said = " ".join(done.stdout.split())

@@ -5,13 +5,20 @@ log in. The toolkit joins it; what it must not touch is read by `theirs`."""
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.support.lease_lab import Lab, on_each, shell
 
 CONTROLLER, SERVER, LOGIN = "gpu2", "gpu1", "head"
 NODES = (CONTROLLER, SERVER, LOGIN)
 CLUSTER, PARTITION, ACCOUNT = "prod", "lease", "physics"
+#: How the pool's inventory names it.
+JOIN = {"cluster": CLUSTER, "controllers": [CONTROLLER], "partition": PARTITION}
+#: Jobs of theirs run on the GPU server: the test's nodes have no driver that they would lose.
+CONSENT = ("-e", '{"preflight_take_over": ["jobs"]}')
 CONF = """\
 # Administrator's own file
 ClusterName=prod
@@ -63,6 +70,7 @@ systemctl restart munge
 mkdir -p /etc/slurm /var/log/prod /var/spool/prod-ctld /var/spool/prod-d
 cat > /etc/slurm/slurm.conf <<'CONF'
 {conf}CONF
+grep -q bookworm /etc/os-release || echo CgroupPlugin=disabled > /etc/slurm/cgroup.conf  # 24.11 asks for one at its start
 chown slurm: /var/log/prod /var/spool/prod-ctld 2> /dev/null || true
 """
 BEGIN = """
@@ -146,6 +154,16 @@ scontrol show config | grep -v -e 'Configuration data' -e '^BOOT_TIME' -e '^NEXT
 def address(lab: Lab, node: str) -> str:
     """The node's management address."""
     return lab.ssh(node, "ip -4 -o addr show dev mgmt0 | grep -o 'inet [0-9.]*'").split()[1]
+
+
+def inventory_of(of_the_lab: Path, folder: Path, **more: Any) -> Path:
+    """A lab's inventory without the machine of their controller, which is none of ours, in `folder`."""
+    hosts = yaml.safe_load((of_the_lab / "hosts.yml").read_text())["all"]
+    del hosts["children"]["gpu_servers"]["hosts"][CONTROLLER]
+    hosts["vars"] |= {"horovod_state": "absent", **more}
+    folder.mkdir(exist_ok=True)
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": hosts}))
+    return folder
 
 
 def make(lab: Lab) -> None:
