@@ -109,24 +109,26 @@ def slurm_data_left(
     return [path for path in ours if not (kept and path.endswith("/slurm"))]
 
 
-def slurm_again(record: str, units: Mapping[str, Mapping[str, bool]]) -> list[dict[str, Any]]:
-    """What of a Slurm that was taken over is not as it ran before: name, state, and enabled (None: it is as it was).
+def slurm_again(record: str, now: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a Slurm that was taken over is not as before: files that have come, and units that run otherwise.
 
-    record: text of what was read before the takeover, units by name, in the order in which they start; units: the same
-    units now. munge has its old key back and takes it by a restart.
+    record: text of what was read before the takeover, `units` and `files`; now: the same, read now, its units in the
+    order in which they start. units: name, state, and enabled (None: it is as it was). munge has its old key back and
+    takes it by a restart.
     """
     if not record.strip():
-        return []
+        return {"files": [], "units": []}
     try:
-        before: dict[str, dict[str, bool]] = json.loads(record)
-    except ValueError as fault:
-        raise AnsibleFilterError(f"slurm_again: what ran before the takeover cannot be read: {fault}") from None
+        before = json.loads(record)
+        units, files = before["units"], before["files"]
+    except (ValueError, KeyError, TypeError) as fault:
+        raise AnsibleFilterError(f"slurm_again: what was there before the takeover cannot be read: {fault}") from None
     acts = []
-    for name in (name for name in units if name in before):
-        was, now = before[name], units[name]
+    for name in (name for name in now["units"] if name in units):
+        was, is_ = units[name], now["units"][name]
         rereads = name == "munge.service" and was["active"]
-        if rereads or (was["active"], was["enabled"]) != (now["active"], now["enabled"]):
+        if rereads or (was["active"], was["enabled"]) != (is_["active"], is_["enabled"]):
             state = "restarted" if rereads else "started" if was["active"] else "stopped"
-            enabled = None if was["enabled"] == now["enabled"] else was["enabled"]
+            enabled = None if was["enabled"] == is_["enabled"] else was["enabled"]
             acts.append({"name": name, "state": state, "enabled": enabled})
-    return acts
+    return {"files": [path for path in now["files"] if path not in files], "units": acts}

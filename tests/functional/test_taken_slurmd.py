@@ -57,6 +57,7 @@ def test_it_is_restarted_once_what_its_configuration_names_is_there(tmp_path: Pa
 
 BEFORE = "/var/lib/elastic-ai/slurm_before.json"
 LEDGER = "/var/lib/elastic-ai/ledger/slurm.files.json"
+SPOOL = "/var/lib/slurm/slurmd"
 RAN = {"active": True, "enabled": True}
 OFF = {"active": False, "enabled": False}
 
@@ -75,16 +76,19 @@ def theirs(folder: Path, state: Json, *options: str, playbook: str) -> list[Json
 @pytest.mark.parametrize(("again", "records"), [({}, True), ({LEDGER: ""}, False)], ids=["taken over", "later"])
 def test_what_ran_is_recorded_once_before_anything_is_installed(tmp_path: Path, again: Json, records: bool) -> None:
     called = theirs(
-        tmp_path, {"units": {"slurmd.service": RAN}, "files": again}, "--tags", "slurm", playbook="playbooks/pool.yml"
-    )
+        tmp_path,
+        {"units": {"slurmd.service": RAN}, "files": {f"{SPOOL}/job00017": "", **again}},
+        "--tags", "slurm", playbook="playbooks/pool.yml",
+    )  # fmt: skip
     changing = [call for call in called if call["module"] not in ("node_state", "setup", "gather_facts")]
     written = [entry for entry in changing[0]["args"].get("files") or [] if entry["path"] == BEFORE]
     assert bool(written) == records, changing[0]
     if written:
         content = written[0]["content"]
-        units = json.loads(content) if isinstance(content, str) else content
-        assert units["slurmd.service"] == RAN
-        assert units["slurmctld.service"] == OFF
+        there = json.loads(content) if isinstance(content, str) else content
+        assert there["units"]["slurmd.service"] == RAN
+        assert there["units"]["slurmctld.service"] == OFF
+        assert there["files"] == [f"{SPOOL}/job00017"]
         assert changing[0]["args"]["owner_role"] == "slurm_before"
 
 
@@ -92,9 +96,14 @@ def test_what_ran_is_recorded_once_before_anything_is_installed(tmp_path: Path, 
 def test_a_teardown_ends_with_what_ran_before(tmp_path: Path, options: tuple[str, ...]) -> None:
     before = {"munge.service": RAN, "slurmd.service": {"active": True, "enabled": False}, "slurmctld.service": OFF}
     now = {"munge.service": RAN, "slurmd.service": {"active": False, "enabled": True}}
-    called = theirs(
-        tmp_path, {"units": now, "contents": {BEFORE: json.dumps(before)}}, *options, playbook="playbooks/teardown.yml"
-    )
+    there = {
+        "units": now,
+        "contents": {BEFORE: json.dumps({"units": before, "files": [f"{SPOOL}/job00017"]})},
+        "files": {f"{SPOOL}/job00017": "", f"{SPOOL}/hwloc_topo_whole.xml": ""},
+    }
+    called = theirs(tmp_path, there, *options, playbook="playbooks/teardown.yml")
+    spooled = [call["args"]["path"] for call in called if call["module"] == "file" and SPOOL in call["args"]["path"]]
+    assert spooled == [f"{SPOOL}/hwloc_topo_whole.xml"]
     acts = [
         (number, call["args"]["name"], call["args"]["state"], call["args"].get("enabled"))
         for number, call in enumerate(called)

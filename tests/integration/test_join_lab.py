@@ -41,7 +41,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture(scope="module")
 def joined(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The lab by an inventory that joins."""
-    folder = foreign.inventory_of(lab.inventory, tmp_path_factory.mktemp("joined") / "site", slurm_pool={"join": foreign.JOIN})
+    folder = foreign.inventory_of(
+        lab.inventory, tmp_path_factory.mktemp("joined") / "site", slurm_pool={"join": foreign.JOIN}
+    )
     return Lab(NAME, folder)
 
 

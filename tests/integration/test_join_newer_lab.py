@@ -1,4 +1,4 @@
-"""A pool that joins a real Slurm 24.11 of somebody's, on Debian 13: leases of a GPU, of a part and of two, and their end
+"""A pool that joins a real Slurm 24.11 of somebody's, on Debian 13: leases of a GPU, of parts and of two, and their end
 by that Slurm's own Prolog and Epilog, while its jobs go on."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def test_it_is_their_24_11_and_nothing_of_it_was_touched(joined: Joined) -> None
     assert foreign.changed(joined.theirs, foreign.theirs(joined.lab)) == []
 
 
-@pytest.mark.parametrize("share", ["", "-p 1/4 ", "-n 2 -p 1/4 ", "-n 2 "], ids=["GPU", "part", "two parts", "two GPUs"])
+@pytest.mark.parametrize("share", ["", "-p 1/4 ", "-n 2 -p 1/4 ", "-n 2 "], ids=["GPU", "part", "parts", "GPUs"])
 def test_a_lease_runs_and_ends(joined: Joined, share: str) -> None:
     code, said = run_as(joined.lab, "alice", f"toolkit run {share}-- nvidia-smi -L", node="head")
     assert code == 0, said

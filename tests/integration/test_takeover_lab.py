@@ -22,7 +22,7 @@ OURS = ["slurm", "munge", "docker", "monitoring", "libraries"]
 CONSENT = ("-e", json.dumps({"preflight_take_over": OURS}))
 NOTHING: dict[str, list[str]] = {node: [] for node in STOOD_IN}
 #: What their daemons themselves write when they end.
-WRITTEN = ("files: /var/lib/munge/munged.seed", "files: /var/lib/slurm/slurmd/cred_state")
+WRITTEN = ("files: /var/lib/munge/munged.seed", "files: /var/spool/slurmd/cred_state")
 UNCHANGED = dict.fromkeys(STOOD_IN, 0)
 #: A GPU server of another cluster, whose controller is away: packages, a key, settings, a slurmd that runs.
 PLANT = r"""

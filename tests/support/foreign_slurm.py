@@ -70,7 +70,7 @@ systemctl restart munge
 mkdir -p /etc/slurm /var/log/prod /var/spool/prod-ctld /var/spool/prod-d
 cat > /etc/slurm/slurm.conf <<'CONF'
 {conf}CONF
-grep -q bookworm /etc/os-release || echo CgroupPlugin=disabled > /etc/slurm/cgroup.conf  # 24.11 asks for one at its start
+grep -q bookworm /etc/os-release || echo CgroupPlugin=disabled > /etc/slurm/cgroup.conf  # 24.11 wants one
 chown slurm: /var/log/prod /var/spool/prod-ctld 2> /dev/null || true
 """
 BEGIN = """
