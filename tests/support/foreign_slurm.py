@@ -82,7 +82,11 @@ chmod 600 /etc/slurm/slurmdbd.conf
 systemctl start mariadb
 mariadb -e "CREATE USER slurm@localhost IDENTIFIED VIA unix_socket; GRANT ALL ON slurm_acct_db.* TO slurm@localhost"
 systemctl restart slurmdbd
-for _ in $(seq 60); do sacctmgr -n show cluster > /dev/null 2>&1 && break; sleep 1; done
+for _ in $(seq 60); do
+    sacctmgr -n show cluster > /dev/null 2>&1 && break
+    sleep 1
+    systemctl is-active -q slurmdbd || systemctl restart slurmdbd  # 24.11 may end with an empty database, once
+done
 sacctmgr -i add cluster prod > /dev/null
 sacctmgr -i add account physics Description=theirs Organization=institute > /dev/null
 sacctmgr -i add user alice Account=physics > /dev/null
