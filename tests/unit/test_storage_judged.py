@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.storage_documents import (
 )
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
+from validation.measures.storage.storage_figures import storage_figures
 from validation.model import Measurement, Storage, Topology
 from validation.plan.suites import PlanError
 
@@ -191,3 +193,21 @@ def test_what_fio_did_otherwise_than_planned_is_refused() -> None:
     ops["read"]["fio"]["jobs"][0]["read"]["io_bytes"] *= 2
     with pytest.raises(ParseError, match="bytes"):
         parse(m.kind, alone(m, ops=ops), m.params)
+
+
+def test_the_report_has_a_line_for_each_node_and_says_what_was_not_measured() -> None:
+    topology = site()
+    plan = plan_of(topology, ("storage",))
+    found = {m.id: healthy_storage(m) for m in plan.measurements if m.id != "storage-alone.gpu2-home"}
+    documents: Any = SimpleNamespace(plan=plan, latest=found, lost=lambda _: "no result was recorded")
+    rates, seen = storage_figures(documents)
+    assert rates.table is not None
+    assert seen.table is not None
+    rows = {row[:2]: row for row in rates.table.rows}
+    assert rows["scratch", "gpu3"][2:4] == ("2.000", "1.000")
+    assert rows["scratch", "gpu3"][8] == "500 s"
+    assert rows["home", "gpu2"][2] == "not measured: no result was recorded"
+    assert rows["home", "all 3 at once"][2] == "6.000"
+    assert {row[3] for row in seen.table.rows} == {"2"}
+    empty: Any = SimpleNamespace(plan=plan_of(topology), latest={}, lost=str)
+    assert storage_figures(empty) == (), "a report without storage has no section of it"

@@ -71,6 +71,15 @@ def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
     return " ".join(text.split()[:2])
 
 
+SHARED = "/mnt/lab-shared"
+"""A folder of the host that all containers of a lab see, as a site's nodes see a storage that they share."""
+
+
+def shared_folder(spec: LabSpec) -> Path:
+    """Where that folder is on the host; it goes with the lab."""
+    return spec.dir / "shared"
+
+
 #: Beyond what nspawn lets a container do: as on a machine.
 CALLS = "@keyring bpf perf_event_open landlock_create_ruleset landlock_add_rule landlock_restrict_self"
 
@@ -78,7 +87,7 @@ CALLS = "@keyring bpf perf_event_open landlock_create_ruleset landlock_add_rule 
 def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     """Start the node and return at once; it keeps running, over reboots, when this process ends."""
     home = spec.node_dir(node)
-    for folder in (unpacked_root(), *(one.root for one in frameworks.FRAMEWORKS)):
+    for folder in (unpacked_root(), shared_folder(spec), *(one.root for one in frameworks.FRAMEWORKS)):
         folder.mkdir(parents=True, exist_ok=True)
     nspawn = [
         "nsenter", f"--net=/run/netns/{spec.node_ns(node)}", "--",
@@ -88,6 +97,7 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         "--console=pipe", "--resolv-conf=off", "--timezone=off",
         "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", f"--system-call-filter={CALLS}",
         f"--bind={home / 'docker'}:/var/lib/docker",
+        f"--bind={shared_folder(spec)}:{SHARED}",
         f"--bind-ro={unpacked_root()}:/usr/local/libexec/elastic-ai-lab/unpacked",
         *(f"--bind-ro={one.root}:{one.place}" for one in frameworks.FRAMEWORKS),
         *([LEGACY_CGROUP] if host.cgroup != "v2" else []),

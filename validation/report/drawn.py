@@ -14,8 +14,8 @@ from validation.report.svg.drawing import Figure
 class Drawn(NamedTuple):
     """Figures of a section: `FIGURES` of a module has a tuple of these.
 
-    `section`: switch, gpu, training, remoting, operation or pool, whose template shows them. `place`: in the order of
-    these. `draw`: what makes them; one that has nothing to show says why.
+    `section`: switch, storage, gpu, training, remoting, operation or pool, whose template shows them. `place`: in the
+    order of these. `draw`: what makes them; one that has nothing to show says why.
     """
 
     section: str

@@ -50,6 +50,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "annex_matrices": tuple(one for one in matrices if one not in before),
         "size_figure": size_figure(documents),
         "switch_figures": figures_of("switch", documents, verdict),
+        "storage_figures": figures_of("storage", documents, verdict),
         "gpu_figures": figures_of("gpu", documents, verdict),
         "training": jobs,
         "training_figures": figures_of("training", documents, verdict),
