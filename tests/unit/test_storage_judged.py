@@ -204,7 +204,7 @@ def test_the_report_has_a_line_for_each_node_and_says_what_was_not_measured() ->
     assert rates.table is not None
     assert seen.table is not None
     rows = {row[:2]: row for row in rates.table.rows}
-    assert rows["scratch", "gpu3"][2:4] == ("2.000", "1.000")
+    assert rows["scratch", "gpu3"][2:4] == ("2.000", "1.0000")
     assert rows["scratch", "gpu3"][8] == "500 s"
     assert rows["home", "gpu2"][2] == "not measured: no result was recorded"
     assert rows["home", "all 3 at once"][2] == "6.000"
