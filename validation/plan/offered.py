@@ -6,7 +6,8 @@ A new suite adds its name to SUITE_NAMES; all else of it is found (suites.py). A
 from __future__ import annotations
 
 SUITE_NAMES = (
-    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations",
+    "preflight", "as-built", "transport", "storage", "compute", "burn-in", "training", "remoting", "operations",
+    "witness",
 )  # fmt: skip
 """All suites, in the order in which they are planned."""
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
