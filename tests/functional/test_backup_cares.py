@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -294,6 +296,33 @@ def test_a_power_cut_between_a_move_and_its_owners_is_mended(
     there.finish(base, new)
     assert chunks.stat().st_mode & 0o777 == 0o644
     assert not base.exists()
+
+
+def jobs_until(number: int) -> bytes:
+    """As Slurm 22.05 begins its file."""
+    return struct.pack(">I17sHQI", 17, b"PROTOCOL_VERSION", 0x2600, 1795858244, number) + b"jobs"
+
+
+@pytest.mark.parametrize(
+    ("kept", "highest", "replaced", "number"),
+    [(40, 55, 0, 56), (40, 0, 90, 90), (40, 55, 90, 90), (40, 12, 0, 40), (40, 0, 0, 40), (40, 2**30, 0, 40)],
+)
+def test_no_number_of_a_job_that_may_still_run_is_given_again(
+    head: HeadFolder, tmp_path: Path, kept: int, highest: int, replaced: int, number: int
+) -> None:
+    """Slurm would drain the server for a "Duplicate jobid", as a power cut in the lab showed."""
+    new = tmp_path / "new"
+    base, controller = new / "lib/restore", new / "var/lib/slurm/slurmctld"
+    (head.root / "var/lib/slurm/slurmctld/job_state").write_bytes(jobs_until(kept))
+    (head.root / "var/lib/slurm/slurmctld/job_state.old").write_bytes(b"of another form")
+    packed = subprocess.run(["age", "--decrypt", "-i", head.site, head.made()], capture_output=True, check=True).stdout
+    there.stage(io.BytesIO(packed), "abc", b"program", base, new, highest=highest)
+    if replaced:
+        controller.mkdir(parents=True)
+        (controller / "job_state").write_bytes(jobs_until(replaced))
+    assert there.take(base, controller) == {"changed": True}
+    assert (controller / "job_state").read_bytes() == jobs_until(number)
+    assert (controller / "job_state.old").read_bytes() == b"of another form"
 
 
 def test_a_power_cut_while_the_plain_keys_are_removed(

@@ -76,13 +76,13 @@ def _drilled(site: Site, without: tuple[str, ...], state: Path) -> tuple[list[fl
             site.fault("gpu2", other)
         site.fault("gpu1", kind)
         began = _at_work(site) if kind in AT_WORK else time.monotonic()
-        while "gpu1" not in (now := drained(site)) and time.monotonic() - began < WAIT_S:
+        while not (why := _out(site)) and time.monotonic() - began < WAIT_S:
             time.sleep(1)
         took = round(time.monotonic() - began, 1)
-        found = {"fault": kind, "drained_after_s": took if "gpu1" in now else None, "beside": other, "gpu1": now}
+        found = {"fault": kind, "drained_after_s": took if why else None, "beside": other, "gpu1": why}
         print(json.dumps(found), flush=True)
-        times += [took] if "gpu1" in now else []
-        wrong |= set(now) - {"gpu1"}
+        times += [took] if why else []
+        wrong |= set(drained(site)) - {"gpu1"}
         for node in ("gpu1", "gpu2"):
             site.fault(node)
         time.sleep(20)  # a look at servers that are well again
@@ -98,6 +98,12 @@ def _drilled(site: Site, without: tuple[str, ...], state: Path) -> tuple[list[fl
         print(json.dumps({"fault": kind, "drained": drained(site)}), flush=True)
         site.fault("gpu2")
     return times, wrong
+
+
+def _out(site: Site) -> str:
+    """Why gpu1 takes no work any more: by incidents, or by its own Epilog, which a lease's end runs first."""
+    why = site.out_of_work().get("gpu1", "")
+    return why if "drain" in why else ""
 
 
 def _at_work(site: Site) -> float:

@@ -143,7 +143,7 @@ class Restoring:
             at = self.clock()
             self.say(f"{self.head.node.name}: {_WORDS[step]}")
             if step == "stage":
-                self._stage()
+                self._stage(max(ran, default=0))
             elif step == "deploy":
                 playbooks.run(playbooks.SITE, self.asked.inventory, None, self.asked.ansible_options)
             else:
@@ -152,11 +152,12 @@ class Restoring:
         jobs = self._outcomes(ran, since)
         return Restored(self.header, jobs, silent, round(self.clock() - began, 1), tuple(finished), took)
 
-    def _stage(self) -> None:
-        """The decrypted backup goes through ssh into the head's own folder; no key of it is written here."""
+    def _stage(self, highest: int) -> None:
+        """The decrypted backup goes through ssh into the head's own folder; no key of it is written here. highest: of
+        the jobs that run, whose numbers are not given again."""
         age = archive.decrypting(self.asked.file, self.asked.key)
         try:
-            self._asked("stage", TAKING_S, [self.sha256], age.stdout)
+            self._asked("stage", TAKING_S, [self.sha256, str(highest)], age.stdout)
         finally:
             age.kill()
             age.wait()

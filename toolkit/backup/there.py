@@ -18,6 +18,7 @@ import os
 import pwd
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -42,6 +43,9 @@ LATER = {
     "ledgers": ("/var/lib/elastic-ai/restored-ledgers", ()),
 }
 _CHUNK = 1 << 20
+#: How Slurm's job_state begins: a text's length and the text, the protocol, the time, and the next job's number.
+_JOBS = struct.Struct(">I17sHQI")
+_AT, _MOST_JOBS = _JOBS.size - 4, 0x03FF0000
 
 
 class Refusal(Exception):
@@ -95,8 +99,11 @@ def _has(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-def stage(stream: Any, sha256: str, source: bytes, base: Path = BASE, root: Path = Path("/")) -> dict[str, Any]:
-    """Unpack into a folder that is there when all of it has come as it was written; then put the keys in place."""
+def stage(
+    stream: Any, sha256: str, source: bytes, base: Path = BASE, root: Path = Path("/"), highest: int = 0
+) -> dict[str, Any]:
+    """Unpack into a folder that is there when all of it has come as it was written; then put the keys in place.
+    highest: number of a job that runs on a node."""
     there = note(base)
     if there.get("sha256") != sha256 or "staged" not in there:
         new = base.with_name(base.name + ".part")
@@ -113,6 +120,9 @@ def stage(stream: Any, sha256: str, source: bytes, base: Path = BASE, root: Path
         _noted(new, there)
         new.replace(base)
         _names_kept(base.parent)
+    if highest > there.get("highest", 0):
+        there = {**there, "highest": highest}
+        _noted(base, there)
     shutil.rmtree(_gone(base), ignore_errors=True)
     for name, (folder, mode) in SECRETS.items():
         _secret(base / name, root / folder.lstrip("/"), mode)
@@ -205,6 +215,7 @@ def take(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
         _loaded(dump)
     if not there.get("state_taken"):
         _placed(base, "slurm/state", controller)
+        _numbered(base, controller, there.get("highest", 0))
     _noted(base, {**there, "taken": True, "state_taken": True})
     return {"changed": True}
 
@@ -235,6 +246,29 @@ def _placed(base: Path, name: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(str(base / name), str(target))
     _owned(base, name, target)
+
+
+def _next_job(path: Path) -> int:
+    """The number that the next job gets by a file of the controller's state; 0 where it does not begin as known."""
+    with contextlib.suppress(OSError, struct.error):
+        length, text, _, _, number = _JOBS.unpack(path.read_bytes()[: _JOBS.size])
+        if (length, text) == (17, b"PROTOCOL_VERSION\0") and number < _MOST_JOBS:
+            return int(number)
+    return 0
+
+
+def _numbered(base: Path, controller: Path, highest: int) -> None:
+    """Jobs that began after the backup may still run on a node. No number is given a second time: the node would refuse
+    that job, and Slurm would drain the node for a "Duplicate jobid"."""
+    replaced = base / "before/slurm/state"
+    least = max([highest + 1, *(_next_job(replaced / name) for name in ("job_state", "job_state.old"))])
+    for name in ("job_state", "job_state.old"):
+        if 0 < _next_job(controller / name) < least < _MOST_JOBS:
+            with (controller / name).open("r+b") as state:
+                state.seek(_AT)
+                state.write(struct.pack(">I", least))
+                state.flush()
+                os.fsync(state.fileno())
 
 
 def _owned(base: Path, name: str, target: Path) -> None:
@@ -299,7 +333,7 @@ def main(words: list[str], source: bytes = b"") -> int:
     """One verb; its answer as a line of JSON."""
     try:
         if words[0] == "stage":
-            said = stage(sys.stdin.buffer, words[1], source)
+            said = stage(sys.stdin.buffer, words[1], source, highest=int(words[2]) if len(words) > 2 else 0)
         else:
             said = {"state": state, "take": take, "finish": finish}[words[0]]()
     except Refusal as fault:
