@@ -216,7 +216,7 @@ def test_a_fault_of_this_machine_is_a_sentence(
 
 
 def test_a_fault_of_the_heads_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **_more: object) -> None:
         raise OSError(28, "No space left on device", "/var/lib/elastic-ai/restore.part/x")
 
     monkeypatch.setattr(there, "stage", full)
