@@ -21,8 +21,10 @@ import click
 from click import shell_completion
 from click.shell_completion import CompletionItem
 
-SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
-          "witness")  # fmt: skip
+SUITES = (
+    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
+    "recovery", "witness",
+)  # fmt: skip
 """A test holds them against those of the plan."""
 FORMATS = ("html", "pdf", "json", "junit", "prom", "none")
 _VALIDATION = Path(__file__).resolve().parents[1] / "validation"

@@ -151,7 +151,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.OK: "the page is as it was signed, and the sum of the runs that were named",
         Exit.FAILED: "something is not as it was signed, or the runs come to another sum; it is named",
         Exit.USAGE: f"{_USAGE}, or runs that make up no sum",
-        Exit.INCOMPLETE: "the page is as it was signed; its runs were not named, or its last day has passed",
+        Exit.INCOMPLETE: "the page is as it was signed; its runs were not named, or what follows from its inventory or "
+        "machine is otherwise here, or its last day has passed",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "support": {

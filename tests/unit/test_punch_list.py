@@ -50,7 +50,7 @@ def point(**changes: Any) -> Point:
         ({"criterion": "tr.tcpbv"}, 5, "points.0.criterion: unknown criterion 'tr.tcpbv'; did you mean tr.tcpbw?"),
         ({"class": "D"}, 3, "points.0.class: unknown class 'D'; it is one of A, B, C"),
         ({"due": "2026-02-30"}, 7, "points.0.due: "),
-        ({"due": "soon"}, 7, "points.0.due: input should be a valid date"),
+        ({"due": "soon"}, 7, "points.0.due: a day is expected, such as 2026-12-31"),
         ({"due": "2026-10-31"}, 7, "is before the day on which it was opened (2026-11-01)"),
         ({"opened": "2026-11-29"}, 9, "2026-11-29 has not come yet"),
         ({"owner": "' '"}, 6, "points.0.owner: is blank"),

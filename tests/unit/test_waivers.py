@@ -50,7 +50,7 @@ def test_a_waiver_is_read(tmp_path: Path) -> None:
         ({"expires": "2026-10-31"}, 6, "lies before the decision (2026-11-01)"),
         ({"expires": "9999-12-31"}, 6, f"at most {MAX_DAYS} are allowed"),
         ({"expires": "2027-11-03"}, 6, f"367 days after the decision (2026-11-01), at most {MAX_DAYS}"),
-        ({"expires": "soon"}, 6, "waivers.0.expires: input should be a valid date"),
+        ({"expires": "soon"}, 6, "waivers.0.expires: a day is expected, such as 2026-12-31"),
         ({"when": "2026-02-30"}, 4, "waivers.0.when: "),
         ({"criterion": "tr.tcpbv"}, 2, "unknown criterion 'tr.tcpbv'; did you mean tr.tcpbw?"),
         ({"criterion": "'*'"}, 2, "waivers.0.criterion: is blank"),

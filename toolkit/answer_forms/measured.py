@@ -292,6 +292,7 @@ class SumChecked(Form):
 
     answer: Literal["not-intact", "expired", "not-checked", "intact"]
     faults: list[str]
+    unchecked: list[str] = Field(description="what follows from another inventory or machine than the page's")
     signer: str
     last_day: str | None
 

@@ -122,9 +122,11 @@ def open_(inventory: Path, as_json: bool, **given: Any) -> None:
     """
     from toolkit.handover import punch_file
     from toolkit.handover.made_point import made_point
+    from toolkit.inventory import read_inventory
 
     path, found = _listed(inventory)
-    point = made_point(found, _today(), **given)
+    nodes = [node.name for node in read_inventory(inventory).nodes] if given["node"] is not None else []
+    point = made_point(found, _today(), nodes, **given)
     punch_file.write(path, (*found, point))
     _say(path, point, as_json)
 

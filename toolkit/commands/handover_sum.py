@@ -74,30 +74,37 @@ def check_sum(folder: Path, runs: tuple[str, ...], inventory: Path | None, as_js
     \b
     toolkit handover check-sum sum RUN1.zip RUN2.zip -i inventories/SITE
     """
-    from toolkit.handover.summing import summed
+    from toolkit.handover.summing import summed_again
     from validation.signing.last_day import expired
     from validation.signing.sum_paper import check_sum as check
 
     found = check(folder)
-    faults, again = list(found.faults), False
+    faults, again, unchecked = list(found.faults), False, tuple[str, ...]()
     if runs and found.document is not None and not faults:
         with working("verifying the units") as shown:
-            again = True
-            if summed(runs_dir, runs, inventory, shown.now, again=True) != found.document:
-                faults.append("sum.json: is not what these runs come to")
+            made = summed_again(runs_dir, runs, inventory, shown.now, found.document)
+        again, unchecked = not made.open, made.open
+        if made.fault:
+            faults.append("sum.json: is not what these runs come to")
     old = found.document is not None and expired(found.document.last_day, datetime.now(timezone.utc).date())
     answer = "not-intact" if faults else "expired" if old else "intact" if again else "not-checked"
     if as_json:
-        answers.say("sum-checked", {"answer": answer, "faults": faults, "signer": found.signer,
+        answers.say("sum-checked", {"answer": answer, "faults": faults, "signer": found.signer, "unchecked": unchecked,
                                     "last_day": found.document.last_day if found.document else None})  # fmt: skip
     else:
         for words in faults:
             click.echo(visible(f"  {words}"))
         click.echo(visible(f"signed by {found.signer}: {found.why}"))
+        if unchecked:
+            click.echo("checked: units, nodes, figures, signers and last day are those of these runs")
+        for words in unchecked:
+            click.echo(visible(f"  not checked: {words}"))
         click.echo({
             "not-intact": "NOT INTACT: it is not as it was signed, or not the sum of these runs",
             "expired": "EXPIRED: as it was signed; its last day has passed",
-            "not-checked": "NOT ALL CHECKED: the page is as it was signed; name its runs to add them up again",
+            "not-checked": "NOT ALL CHECKED: the page is as it was signed; "
+            + ("-i with the inventory that it was made with, and that machine, show the rest" if unchecked
+               else "name its runs to add them up again"),
             "intact": "INTACT: as it was signed, and the sum of these runs",
         }[answer])  # fmt: skip
     codes = {"not-intact": Exit.FAILED, "expired": Exit.INCOMPLETE, "not-checked": Exit.INCOMPLETE}

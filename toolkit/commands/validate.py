@@ -49,6 +49,12 @@ FRONT = (
     help="Load for so many hours, with --suite burn-in; 8, 24, 72 and 168 are usual.",
 )
 @click.option(
+    "--reboots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Allow suite recovery to reboot each GPU server so often, and to let one die under a job.",
+)
+@click.option(
     "--soak",
     type=click.Choice(list(SOAK_HOURS)),
     is_flag=False,

@@ -115,7 +115,12 @@ def _lines(found: Verification) -> list[str]:
     if found.last_day:
         word = "expired: its last day was" if found.expired else "holds until"
         lines.append(f"paper: {word} {found.last_day}; ended before by {ENDS}")
-    if not found.signatures:
+    elif found.signatures:
+        lines.append("paper: names no last day, as those of earlier releases; nothing in it says how long it holds")
+    if not found.signatures and found.files:
+        lines.append("signatures: none, though it has a manifest, which is made for them: they were taken out, or "
+                     "signing was broken off")  # fmt: skip
+    elif not found.signatures:
         lines.append("signatures: none; nobody has signed this run")
     lines.append(_conclusion(found))
     return [_fit(visible(line)) for line in lines]

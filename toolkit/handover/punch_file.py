@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -48,20 +49,45 @@ def write(path: Path, points: Sequence[Point]) -> None:
 
     Lines of points that stay as they are, and comments, are not touched. UsageFault where the disk refuses.
     """
-    text = read_source(path).text if path.exists() else HEAD
-    old = {point.id: point for point in load_points(Source(path, text), _any(text))}
-    for point in points:
-        if point.id in old and old[point.id] != point:
-            text = _changed(text, point, old[point.id])
-    text = _added(text, [point for point in points if point.id not in old])
+    before = read_source(path).text if path.exists() else HEAD
     wanted = {point.id: point for point in points}
     try:
+        text = _in_lines(before, points)
         got = {p.id: p for p in PunchFile.model_validate(parse_yaml(text)).points}
     except (yaml.YAMLError, ValueError):
         got = {}
     if got != wanted:  # written in a form that lines cannot be put into, such as all on one line
-        text = HEAD.replace("points:\n", "") + plain({"points": [said(point) for point in points]})
+        head = HEAD.replace("points:\n", "")
+        more = [line for line in _comments(before) if line not in head.splitlines()]
+        text = head + "".join(f"{line}\n" for line in more) + plain({"points": [said(point) for point in points]})
     rundir.write_text(path, text)
+
+
+def _in_lines(text: str, points: Sequence[Point]) -> str:
+    """The text with these points, line by line."""
+    old = {point.id: point for point in load_points(Source(Path(PUNCH), text), _any(text))}
+    for point in points:
+        if point.id in old and old[point.id] != point:
+            text = _changed(text, point, old[point.id])
+    return _added(text, [point for point in points if point.id not in old])
+
+
+def _comments(text: str) -> list[str]:
+    """What people wrote beside the points, in its order: `# ...` that stands in no text."""
+    inside = [
+        (token.start_mark.index, token.end_mark.index)
+        for token in yaml.scan(text)
+        if isinstance(token, yaml.ScalarToken)
+    ]
+    found, at = [], text.find("#")
+    while at >= 0:
+        end = next((last for first, last in inside if first <= at < last), None)
+        if end is None and (at == 0 or text[at - 1].isspace()):
+            line = text[at:].partition("\n")[0].rstrip()
+            found.append(line)
+            end = at + len(line)
+        at = text.find("#", at + 1 if end is None else max(end, at + 1))
+    return found
 
 
 def _any(text: str) -> list[str]:
@@ -115,11 +141,14 @@ def _key(key: str, value: object) -> str:
 def _added(text: str, points: Sequence[Point]) -> str:
     if not points:
         return text
+    text = re.sub(r"(?m)^points:[ \t]*\[[ \t]*\]", "points:", text)
+    body, end, rest = text.partition("\n...")
+    text, rest = (f"{body}\n", f"{end[1:]}{rest}") if end and not rest.strip() else (text, "")
     blocks, indent = [], _indent(text)
     for point in points:
         keys = [_key(key, value) for key, value in said(point).items()]
         blocks.append(f"{indent}- {keys[0]}\n" + "".join(f"{indent}  {line}\n" for line in keys[1:]))
-    return (text if text.endswith("\n") else text + "\n") + "".join(blocks)
+    return (text if text.endswith("\n") else text + "\n") + "".join(blocks) + rest
 
 
 def _indent(text: str) -> str:

@@ -14,7 +14,7 @@ from validation.report.documents import read_run
 from validation.run.read import read
 from validation.signing import MANIFEST
 from validation.signing.statement import one_line, profile_words
-from validation.signing.sums import SumDoc, SumSigner, SumUnit, Unit, sum_of
+from validation.signing.sums import Again, SumDoc, SumSigner, SumUnit, Unit, beside, sum_of
 from validation.signing.verify import Verification, verify_run
 
 _WHY = {
@@ -28,13 +28,27 @@ def summed(
     runs_dir: Path, runs: Sequence[str], inventory: Path | None, now: Callable[[str], None], again: bool = False
 ) -> SumDoc:
     """The sum of runs or bundles. `again`: of a signed one. ConfigError or UsageFault where they make none."""
-    declared = None if inventory is None else [node.name for node in read_inventory(inventory).nodes]
+    return sum_of(_units(runs_dir, runs, now), _declared(inventory), again)
+
+
+def summed_again(
+    runs_dir: Path, runs: Sequence[str], inventory: Path | None, now: Callable[[str], None], signed: SumDoc
+) -> Again:
+    """What a signed sum is beside the sum of these runs, made on this machine with this inventory."""
+    return beside(signed, _units(runs_dir, runs, now), _declared(inventory))
+
+
+def _declared(inventory: Path | None) -> list[str] | None:
+    return None if inventory is None else [node.name for node in read_inventory(inventory).nodes]
+
+
+def _units(runs_dir: Path, runs: Sequence[str], now: Callable[[str], None]) -> list[Unit]:
+    units = []
     with ExitStack() as held:
-        units = []
         for number, run in enumerate(runs, 1):
             now(f"verifying {run}, {number} of {len(runs)}")
             units.append(_unit(run, held.enter_context(opened(runs_dir, run))))
-    return sum_of(units, declared, again)
+    return units
 
 
 def _unit(path: str, folder: Path) -> Unit:

@@ -46,6 +46,11 @@ def update_list(
     if inventory is None and not info.inventory:
         raise UsageFault(f"{run_dir}: was measured by no inventory; name the site's with -i")
     path = punch_file.file_of(inventory or Path(info.inventory))
+    site = path.parent.resolve().name
+    if site != info.site:
+        raise UsageFault(
+            f"{run_dir}: is of site {info.site}, and {path} is the list of site {site}; nothing was written"
+        )
     if info.day is None:
         raise UsageFault(f"{run_dir}: nothing says on which day it was made; no point can be dated by it")
     if due is not None and due < info.day:

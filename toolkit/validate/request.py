@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # loaded when a run is made, not for --help
     from toolkit.slurm_job import SlurmJob
     from validation.model import Scalar
 
-BURN_IN = "burn-in"
+BURN_IN, RECOVERY = "burn-in", "recovery"
 DECLARED = ("fabric", "inventory", "profile", "waivers", "branding", "baseline", "resume", "rejudge")
 """What is said of a site or of a run that is there, and so makes no sense of one machine by itself."""
 
@@ -107,6 +107,7 @@ class ValidateRequest:
     anyway: bool = False
     minutes: int | None = None
     hours: int | None = None
+    reboots: int | None = None
     soak: str | None = None
     suites: tuple[str, ...] = ()
     profile: str | None = None
@@ -144,6 +145,7 @@ class ValidateRequest:
         self.training.refuse_of_old_run(bool(self.of_old_run or self.here))
         self._refuse_of_old_run()
         suites, minutes = self._suites_and_minutes()
+        reboots = self._consent(suites)
         terms = Terms(self.profile, self.waivers)
         if self.rejudge:
             return Rejudging(self.rejudge, terms, self.runs_dir, self.output)
@@ -164,7 +166,7 @@ class ValidateRequest:
             branding=self.branding,
             baseline=self.baseline,
             without=self.without,
-            options={**self.training.plan_options(), **({} if minutes is None else {"minutes": minutes})},
+            options={**self.training.plan_options(), **({} if minutes is None else {"minutes": minutes}), **reboots},
             job=job,
             dry_run=self.dry_run,
             summary=self.summary,
@@ -205,6 +207,17 @@ class ValidateRequest:
             )
         if self.branding and old:
             raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
+
+    def _consent(self, suites: tuple[str, ...]) -> dict[str, int]:
+        """The plan's option by which nodes may be rebooted. UsageFault for the suite without it, and the reverse."""
+        asked = RECOVERY in suites and not self.of_old_run
+        if asked and self.reboots is None:
+            raise UsageFault(
+                "suite recovery reboots every GPU server and lets one die under a job; allow it with --reboots 3"
+            )
+        if self.reboots is not None and not asked:
+            raise UsageFault("--reboots allows what suite recovery does; give --suite recovery, of a new run")
+        return {} if self.reboots is None else {"reboots": self.reboots}
 
     def _suites_and_minutes(self) -> tuple[tuple[str, ...], int | None]:
         """The suites, and how many minutes burn-in loads, by --minutes, --hours or --soak; None for its default."""

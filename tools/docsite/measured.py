@@ -9,8 +9,10 @@ from validation.kinds import KINDS, Kind
 from validation.rules.criterion import Criterion
 from validation.run.catalogue import load_criteria
 
-SUITES = ("preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
-          "witness")  # fmt: skip
+SUITES = (
+    "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
+    "recovery", "witness",
+)  # fmt: skip
 
 
 def figure(criterion: Criterion) -> str:

@@ -71,7 +71,7 @@ class _Runner:
         suspects = {
             node
             for m, result in zip(measurements, results, strict=True)
-            if result.status in ("unreachable", "timeout")
+            if result.status in ("unreachable", "timeout") or KINDS[m.kind].restarts
             for node in m.nodes
             if node not in self.dead
         }

@@ -58,8 +58,8 @@ class Kind:
     proof, and of the explanation of a failure. `repeat_by`: by hand it is repeated with the tool's own command line, or
     with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval. `by_daemon`:
     a daemon does the work, so it cannot be told from the programs of others. `on_controller`: its probe runs on the
-    machine that runs the validation, and reaches the nodes by itself. `on_each`: suite compute takes it on each node by
-    itself.
+    machine that runs the validation, and reaches the nodes by itself. `restarts`: its node boots
+    meanwhile, and is connected again afterwards. `on_each`: suite compute takes it on each node by itself.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Kind:
     once: bool = False
     by_daemon: bool = False
     on_controller: bool = False
+    restarts: bool = False
     on_each: OnEach | None = None
 
 

@@ -138,6 +138,19 @@ class Endpoint(Model):
         return str(self) < str(other)
 
 
+_OURS = {
+    "tuple_type": "a list is expected",
+    "list_type": "a list is expected",
+    "model_type": "a mapping of keys is expected",
+    "dict_type": "a mapping of keys is expected",
+    "date_from_datetime_parsing": "a day is expected, such as 2026-12-31",
+    "date_parsing": "a day is expected, such as 2026-12-31",
+    "date_type": "a day is expected, such as 2026-12-31",
+    "bool_type": "true or false is expected",
+}
+"""Where pydantic's own words name types of Python: ours."""
+
+
 def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     """Location and words of the fault to correct first, and how many more there are.
 
@@ -153,7 +166,7 @@ def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     elif first["type"] == "missing":
         words = "is missing; add it"
     else:
-        message = first["msg"].removeprefix("Value error, ")
+        message = _OURS.get(first["type"]) or first["msg"].removeprefix("Value error, ")
         words = f"{message[:1].lower()}{message[1:]}"
     more = len(faults) - 1
     return location, words + (f" (and {more} more)" if more else "")

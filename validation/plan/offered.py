@@ -7,11 +7,11 @@ from __future__ import annotations
 
 SUITE_NAMES = (
     "preflight", "as-built", "transport", "storage", "compute", "burn-in", "training", "remoting", "operations",
-    "witness",
+    "recovery", "witness",
 )  # fmt: skip
 """All suites, in the order in which they are planned."""
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
-#: nodes to themselves, operations a time of work.
+#: nodes to themselves, operations a time of work; recovery reboots, and witness is led by a person.
 DEFAULT = ("preflight", "transport", "training")
 UNASKED = ("preflight", "transport", "compute")
 """What one machine by itself does, without an inventory, where no suite is named."""

@@ -22,7 +22,7 @@ from validation.rules.since import Since
 
 Suite = Literal[
     "preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations", "storage",
-    "witness",
+    "recovery", "witness",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StrictBool, StringConstraints, field_validator
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool, StringConstraints, field_validator
 
 from validation.model import Model
 from validation.model.load import ConfigError, Source, line_of, load_yaml
@@ -20,6 +20,17 @@ GRADES: tuple[Grade, ...] = ("A", "B", "C")
 MOST_POINTS = 1000
 """Of a list, at most. Project default: a list that is longer is no list of what is left."""
 
+MOST_LETTERS = 2000
+"""Of a text, at most. Project default: a point is a sentence or two."""
+
+
+def _short(text: str) -> str:
+    if len(text) > MOST_LETTERS:
+        raise ValueError(f"has {len(text)} characters; {MOST_LETTERS} are the most")
+    return text
+
+
+Text = Annotated[Words, AfterValidator(_short)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
 
 
@@ -35,17 +46,17 @@ class Point(Model):
 
     id: Name
     grade: Grade = Field(alias="class")
-    text: Words
-    criterion: Words | None = None
-    node: Words | None = None
-    owner: Words
+    text: Text
+    criterion: Text | None = None
+    node: Text | None = None
+    owner: Text
     due: datetime.date
     blocking: StrictBool
     opened: datetime.date
-    opened_by: Words | None = None
+    opened_by: Text | None = None
     closed: datetime.date | None = None
-    closed_by: Words | None = None
-    closed_why: Words | None = None
+    closed_by: Text | None = None
+    closed_why: Text | None = None
 
     @field_validator("grade", mode="before")
     @classmethod

@@ -6,7 +6,7 @@ A sum measures nothing. It says which runs it is of, by the hash of each manifes
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 from validation.base.counting import be, number_of
@@ -100,6 +100,36 @@ def sum_of(units: Sequence[Unit], declared: Sequence[str] | None, again: bool = 
         nodes=sum(len(one.of.nodes) for one in ordered),
         last_day=min(one.of.last_day for one in ordered),
         not_covered=tuple(_not_covered(ordered, declared)),
+    )
+
+
+@dataclass(frozen=True)
+class Again:
+    """A signed sum beside one that was made again. `fault`: it is not the sum of these runs. `open`: what of it follows
+    from the inventory and the machine that it was made with, and is otherwise with those of today.
+    """
+
+    fault: bool = False
+    open: tuple[str, ...] = ()
+
+
+def beside(signed: SumDoc, units: Sequence[Unit], declared: Sequence[str] | None) -> Again:
+    """What the runs alone come to has to be the same; what else is said of them may be another inventory's."""
+    made = sum_of(units, declared, True)
+    nothing = {"not_covered": ()}
+    if signed.model_copy(update=nothing) != made.model_copy(update=nothing):
+        return Again(fault=True)
+    whole = [replace(one, unchecked=()) for one in units]
+    every = [node for one in units for node in one.of.nodes]
+    alone, with_all = (sum_of(whole, nodes, True).not_covered for nodes in (None, every))
+    if any(line not in signed.not_covered for line in alone if line in with_all):
+        return Again(fault=True)
+    there, here = set(signed.not_covered), set(made.not_covered)
+    return Again(
+        open=(
+            *(f"on the page, and not found here: {line}" for line in signed.not_covered if line not in here),
+            *(f"found here, and not on the page: {line}" for line in made.not_covered if line not in there),
+        )
     )
 
 

@@ -1,0 +1,52 @@
+"""Suite recovery: every GPU server is rebooted, and one dies under a job. Planned only where `reboots` allows it."""
+
+from __future__ import annotations
+
+from validation.model import Measurement, Node, Param
+from validation.plan.request import Part, Request, Suite, on_one_node
+
+MOST_REBOOTS = 20
+BOOT_S, READY_S, OWN_S = 120.0, 3600.0, 600.0
+"""Estimated seconds of a boot; how long one may take; what is done beside boots."""
+UNALLOWED = "recovery: it reboots every GPU server and lets one die under a job; --reboots N allows it, N times each"
+_OF = {"reboots": ("rc.reboot",), "dead": ("rc.dead", "rc.back")}
+
+
+def plan(request: Request) -> Part:
+    """One node after the other."""
+    part, times = Part(), request.options.get("reboots", 0)
+    criteria, topology = request.serving("recovery"), request.topology
+    servers = [node for node in topology.nodes if "gpu_servers" in node.groups]
+    if not criteria or not servers:
+        part.excused = True
+        return part
+    if not times:
+        part.excused = True
+        part.leave_out(UNALLOWED, *criteria)
+        return part
+    for node in servers:
+        part.rounds.append([_one(node, "reboots", criteria, {"times": times}, times * BOOT_S, times * READY_S + OWN_S)])
+    if any("heads" in node.groups for node in topology.nodes):
+        part.rounds.append([_one(servers[-1], "dead", criteria, {}, 240.0, READY_S + OWN_S)])
+    else:
+        part.leave_out("recovery: no head, and so no Slurm that could find a dead node", "rc.dead", "rc.back")
+    return part
+
+
+def _one(
+    node: Node, what: str, criteria: tuple[str, ...], params: dict[str, Param], takes_s: float, limit_s: float
+) -> Measurement:
+    mine = tuple(id_ for id_ in criteria if id_ in _OF[what])
+    return on_one_node(
+        node, "recovery", "recovery", mine, estimated_s=takes_s, timeout_s=limit_s, params={"what": what, **params},
+        suffix=f"-{what}",
+    )  # fmt: skip
+
+
+SUITE = Suite(
+    "recovery",
+    85,
+    plan,
+    numbers={"reboots": "how often suite recovery reboots each GPU server; consent to that"},
+    most={"reboots": (MOST_REBOOTS, "what a handover waits for")},
+)
