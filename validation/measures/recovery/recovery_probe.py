@@ -2,8 +2,8 @@
 
 Runs beside the inventory, not on the node, which goes away. stdout = JSON. Reboots: `before`, and of each boot
 `ready_s` and what was read. Dead: `dead_at`, `alive_at` and `states`, each a moment with Slurm's words on node
-and job; moments in seconds from the begin. Reboots are systemd's (`systemctl reboot`, as role reboot's); a node dies by
-the fault `dead-node` of its lab, else by `systemctl reboot --force --force`, which ends it without stopping anything.
+and job; moments in seconds from the begin. Reboots are systemd's (`systemctl reboot`, as role reboot's). A node dies by
+taking all of its network ports down, and boots again SILENT_S later, without an orderly stop of anything.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from validation.base.project import python_words
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, last_line, run_tool, stopped
 
-POLL_S, ASK_S, GONE_S, JOB_S = 1.0, 20.0, 180.0, 90.0
+POLL_S, ASK_S, GONE_S, JOB_S, SILENT_S = 1.0, 20.0, 180.0, 90.0, 150.0
+"""Between two looks; for an answer; until a node is down; until a job runs; how long a node is dead, which is longer
+than the 120 s in which it has to be found."""
+DIE = (
+    "sleep 1; for p in /sys/class/net/*; do n=${p##*/}; [ $n = lo ] || ip link set $n down; done; "
+    f"sleep {SILENT_S:g}; systemctl reboot --force --force || reboot -f -f"
+)
 SETTLED = ("running", "degraded")
 OUT = ("down", "drain", "fail", "error", "unk", "not_resp")
 PASSING = (
@@ -169,14 +174,13 @@ def dead(asked: Asked) -> dict[str, Any]:
     before = reading(asked.ssh, asked.ports)
     if before is None or any(mark in node_state(asked) for mark in OUT):
         raise Failed(f"{asked.node} does not serve; nothing was done")
-    lab = ask(asked.ssh, "cat /etc/elastic-ai-lab 2>/dev/null").stdout.strip()
     wrap = f"sbatch --parsable --nodelist={asked.node} --job-name=elastic-ai-recovery --no-requeue --output=/dev/null "
     submitted = ask(asked.head, f"{wrap} --chdir=/ --time=90 --wrap 'sleep 5000'")
     job = last_line(submitted.stdout).partition(";")[0]
     if submitted.returncode != 0 or not job.isdigit():
         raise Failed(f"no job could be submitted: {last_line(submitted.stderr)}")
     try:
-        return _killed(asked, job, lab, before["boot"])
+        return _killed(asked, job, before["boot"])
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(
@@ -184,7 +188,7 @@ def dead(asked: Asked) -> dict[str, Any]:
             )
 
 
-def _killed(asked: Asked, job: str, lab: str, boot: str) -> dict[str, Any]:
+def _killed(asked: Asked, job: str, boot: str) -> dict[str, Any]:
     begin, states = time.monotonic(), list[list[Any]]()
 
     def look() -> tuple[str, str]:
@@ -197,27 +201,14 @@ def _killed(asked: Asked, job: str, lab: str, boot: str) -> dict[str, Any]:
         if time.monotonic() - begin > JOB_S or stopped():
             raise Failed(f"job {job} did not run within {JOB_S:g} s; the node was left as it is")
         time.sleep(POLL_S)
+    ask(asked.ssh, f"nohup setsid sh -c {shlex.quote(DIE)} >/dev/null 2>&1 &")
     dead_at = round(time.monotonic() - begin, 3)
-    fault = [*python_words("toolkit"), "lab", "fault"]
-    alive_at = None if lab else dead_at
-    try:
-        if lab:
-            ran = run_tool([*fault, "set", "--name", lab, asked.node, "dead-node"], 120)
-            if ran.returncode != 0:
-                raise Failed(f"the lab cannot kill {asked.node}: {last_line(ran.stderr)}")
-        else:
-            ask(asked.ssh, "nohup sh -c 'sleep 1; systemctl reboot --force --force' >/dev/null 2>&1 &")
-        while time.monotonic() - begin < dead_at + GONE_S and not stopped():
-            node, work = look()
-            if any(mark in node for mark in OUT) and work != "RUNNING":
-                break
-            time.sleep(POLL_S)
-    finally:
-        if lab:
-            words = [*fault, "clear", "--name", lab, asked.node]
-            subprocess.run(words, capture_output=True, check=False, timeout=120)
-            alive_at = round(time.monotonic() - begin, 3)
-    assert alive_at is not None
+    alive_at = dead_at + SILENT_S
+    while time.monotonic() - begin < alive_at and not stopped():
+        node, work = look()
+        if any(mark in node for mark in OUT) and work != "RUNNING":
+            break
+        time.sleep(POLL_S)
     while time.monotonic() - begin < alive_at + asked.ready_s and not stopped():
         node, _ = look()
         found = reading(asked.ssh, asked.ports) if node and not any(mark in node for mark in OUT) else None
@@ -225,7 +216,7 @@ def _killed(asked: Asked, job: str, lab: str, boot: str) -> dict[str, Any]:
             states.append([round(time.monotonic() - begin, 3), node, "back"])
             break
         time.sleep(POLL_S)
-    how = "lab fault dead-node" if lab else "systemctl reboot --force --force"
+    how = f"all its ports down for {SILENT_S:g} s, then rebooted without an orderly stop"
     return {"what": "dead", "node": asked.node, "how": how, "job": job, "dead_at": dead_at, "alive_at": alive_at,
             "states": states}  # fmt: skip
 
