@@ -24,8 +24,10 @@ POLL_S, ASK_S, GONE_S, JOB_S, SILENT_S = 1.0, 20.0, 180.0, 90.0, 150.0
 """Between two looks; for an answer; until a node is down; until a job runs; how long a node is dead, which is longer
 than the 120 s in which it has to be found."""
 DIE = (
-    "sleep 1; for p in /sys/class/net/*; do n=${p##*/}; [ $n = lo ] || ip link set $n down; done; "
-    f"sleep {SILENT_S:g}; systemctl reboot --force --force || reboot -f -f"
+    "sleep 1; r=$(ip route show default | head -n 1); "
+    "all() { for p in /sys/class/net/*; do n=${p##*/}; [ $n = lo ] || ip link set $n $1; done; }; "
+    f'all down; sleep {SILENT_S:g}; all up; [ -z "$r" ] || ip route add $r; '  # a container's outlive its boot
+    "systemctl reboot --force --force || reboot -f -f"
 )
 SETTLED = ("running", "degraded")
 OUT = ("down", "drain", "fail", "error", "unk", "not_resp")
