@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils import late
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.reading import Reads
+
+late.load()
 
 
 class ActionModule(Reads):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_load
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import DNF_VERSIONLOCK
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.docker import docker_packages
@@ -146,6 +147,19 @@ ROLES: dict[str, tuple[str, Callable[[Json, Json], Needs]]] = {
 }
 
 
+@cache
+def declared(file: Path) -> Json:
+    """A role's vars/main.yml, read once; {} where a role has none."""
+    data: Json = (yaml_load(file.read_text(encoding="utf-8")) or {}) if file.exists() else {}
+    return data
+
+
+def load(roles: Path) -> None:
+    """Read what roles declare: in the process that Ansible forks its workers from, and not in each of these."""
+    for role in ROLES:
+        declared(roles / role / "vars/main.yml")
+
+
 def package_needs(roles: str, node: Json) -> dict[str, Needs]:
     """By role, version by package ("" for any) that the node gets.
 
@@ -157,9 +171,8 @@ def package_needs(roles: str, node: Json) -> dict[str, Needs]:
     for role, (when, ask) in ROLES.items():
         if role in node["left_out"] or (when and not node[when]):
             continue
-        file = Path(roles).parent / role / "vars/main.yml"
         try:
-            wanted[role] = ask(yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}, node)
+            wanted[role] = ask(declared(Path(roles).parent / role / "vars/main.yml"), node)
         except KeyError:
             continue
     return wanted
