@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from validation.base.counting import number_of
 from validation.model import Measurement, Node, Param, Storage
 from validation.plan.request import Part, Request, Suite
 
@@ -89,7 +90,7 @@ def _alone(
     chosen = list(nodes)
     if shared and len(nodes) > ALONE_NODES:
         chosen = [nodes[at * len(nodes) // ALONE_NODES] for at in range(ALONE_NODES)]
-        part.leave_out(f"storage {name}: {ALONE_NODES} of {len(nodes)} nodes are measured alone, all at the same time")
+        part.leave_out(f"storage {name}: {ALONE_NODES} of {number_of(len(nodes), 'node')} are measured alone, and all at once")
     found = []
     for at, node in enumerate(chosen):
         ops = (*OPS, *ONE) if at == 0 or not shared else OPS  # one stream of one node is that of all
