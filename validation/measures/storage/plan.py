@@ -90,7 +90,9 @@ def _alone(
     chosen = list(nodes)
     if shared and len(nodes) > ALONE_NODES:
         chosen = [nodes[at * len(nodes) // ALONE_NODES] for at in range(ALONE_NODES)]
-        part.leave_out(f"storage {name}: {ALONE_NODES} of {number_of(len(nodes), 'node')} are measured alone, and all at once")
+        part.leave_out(
+            f"storage {name}: {ALONE_NODES} of {number_of(len(nodes), 'node')} are measured alone, and all at once"
+        )
     found = []
     for at, node in enumerate(chosen):
         ops = (*OPS, *ONE) if at == 0 or not shared else OPS  # one stream of one node is that of all
