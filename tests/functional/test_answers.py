@@ -66,6 +66,7 @@ ELSEWHERE = {
     "upgrade": "../unit/test_upgrade.py",
     "backup": "test_backup.py",
     "rotate": "../unit/test_rotate.py",
+    "status": "../unit/test_status.py",
     "points": "test_punch_walk.py",
     "evidence": "test_evidence_files.py",
     "sum": "test_sum_of_units.py",

@@ -117,6 +117,8 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "ceiling: at.model.startswith('NVIDIA GB')",
     ),
     "tools that measure, and the libraries that train": (
+        "_op: raw['fio'].get('global options', {})",
+        "_op: job['job options']",
         "_of_text: 'bandwidth (GB/s)' in line",
         "_of_json: report.get('GPU Device list')",
         "parse: about.get('DCGM Version')",
@@ -171,6 +173,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "_looked_up: _CLAIM.sub(data['words'])",
     ),
     "a dictionary or a list, of which a key is looked for": (
+        "_listen: 'limit_s' in said",
         "_traffic_class: 'NCCL_IB_TC' in told",
         "take_device: 'NCCL_IB_GID_INDEX' not in told",
         "together: 'fault' in said",

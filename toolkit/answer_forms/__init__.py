@@ -168,7 +168,10 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
 BY_PAGE = ("pool-page",)
 
 #: What these print is a program's own, on another machine, or help for people.
-WITHOUT = ("run", "logs", "attach", "ssh", "jupyter", "lab ssh", "help", "inventory cables", "switch render")
+WITHOUT = (
+    *("run", "logs", "attach", "ssh", "jupyter", "lab ssh", "help", "inventory cables", "switch render"),
+    "handover witness",
+)
 
 #: file of a run (or beside it) -> its form
 DOCUMENTS: dict[str, type[BaseModel]] = {

@@ -168,9 +168,9 @@ def counted(meeting: Meeting, step: int) -> dict[str, Any]:
     for _ in range(turns):
         file = os.open(meeting.folder / "count", os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            said = _wait_for_lock(meeting, file)
-            if said != "taken":
-                fault = said
+            state = _wait_for_lock(meeting, file)
+            if state != "taken":
+                fault = state
                 break
             number = int(os.pread(file, 32, 0) or b"0")
             os.pwrite(file, str(number + 1).encode(), 0)
