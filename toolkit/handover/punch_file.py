@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -72,13 +72,25 @@ def _in_lines(text: str, points: Sequence[Point]) -> str:
     return _added(text, [point for point in points if point.id not in old])
 
 
+def _scalars(node: yaml.Node | None, seen: set[int]) -> Iterator[yaml.ScalarNode]:
+    """Every key and value of a tree once; an alias is the node that it names."""
+    if node is None or id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.ScalarNode):
+        yield node
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            for part in pair:
+                yield from _scalars(part, seen)
+    else:
+        for part in node.value:
+            yield from _scalars(part, seen)
+
+
 def _comments(text: str) -> list[str]:
     """What people wrote beside the points, in its order: `# ...` that stands in no text."""
-    inside = [
-        (token.start_mark.index, token.end_mark.index)
-        for token in yaml.scan(text)
-        if isinstance(token, yaml.ScalarToken)
-    ]
+    inside = [(one.start_mark.index, one.end_mark.index) for one in _scalars(yaml_tree(text), set())]
     found, at = [], text.find("#")
     while at >= 0:
         end = next((last for first, last in inside if first <= at < last), None)
