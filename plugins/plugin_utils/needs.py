@@ -48,6 +48,12 @@ def _family(data: Json, node: Json) -> Needs:
     return free(table["Debian" if is_apt(node["os_key"]) else "RedHat"])
 
 
+def _acceptance(data: Json, node: Json) -> Needs:
+    family = "Debian" if is_apt(node["os_key"]) else "RedHat"
+    fio = data["__acceptance_storage_systems"][family] if node.get("storage") else []
+    return free([*data["__acceptance_systems"][family], *fio])
+
+
 def _base(data: Json, node: Json) -> Needs:
     return free(data["__base_systems"][node["os_key"]]["packages"])
 
@@ -142,7 +148,7 @@ ROLES: dict[str, tuple[str, Callable[[Json, Json], Needs]]] = {
     "remoting_server": ("gpu_server", _server),
     "remoting_client": ("", _family),
     "slurm": ("scheduled", _slurm),
-    "acceptance": ("", _family),
+    "acceptance": ("", _acceptance),
     "monitoring": ("", _monitoring),
 }
 
@@ -164,7 +170,8 @@ def package_needs(roles: str, node: Json) -> dict[str, Needs]:
     """By role, version by package ("" for any) that the node gets.
 
     roles: a role's folder, beside which the others are. node: os_key, kernel, in_container, user_space_only, pci, stack
-    (the effective set), head, gpu_server, roce, scheduled, left_out (names of roles) and variables of the inventory.
+    (the effective set), head, gpu_server, roce, scheduled, storage, left_out (names of roles) and variables of the
+    inventory.
     A role without an entry for the system wants nothing here: other checks refuse the system.
     """
     wanted = {}

@@ -73,6 +73,12 @@ def test_dnf_has_all_or_says_what_is_missing_and_who_wants_it(node: real_dnf.Nod
     assert "(repos_from is system)" in said[-1]
 
 
+def test_fio_is_asked_for_where_the_inventory_names_storage() -> None:
+    assert not any("fio" in name for name in wanted("el9", KERNEL)["acceptance"])
+    assert {"fio", "fio-engine-libaio"} <= set(wanted("el9", KERNEL, storage=True)["acceptance"])
+    assert "fio" in wanted("ubuntu2404", KERNEL, storage=True)["acceptance"]
+
+
 def test_repositories_that_cannot_be_read_are_reported(node: real_dnf.Node) -> None:
     entry = node.root / "etc/yum.repos.d/docker.repo"
     entry.write_text(entry.read_text().replace("/docker/el9", "/nowhere/el9"))

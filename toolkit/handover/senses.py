@@ -104,8 +104,9 @@ class Senses:
 
     def _read(self, node: Node, words: Sequence[str]) -> None:
         with subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        ) as process:
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        ) as process:  # fmt: skip
             try:
                 assert process.stdout is not None
                 self._lines(node, process.stdout.fileno())

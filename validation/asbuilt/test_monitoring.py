@@ -64,6 +64,8 @@ def test_rules_of_alerts_are_valid(host: Host, site: Site) -> None:
     _watched(site)
     if not site.is_head:
         not_applicable(f"the head is {site.head}")
+    if site.system.startswith("el"):
+        not_applicable("this system has no package of Prometheus")
     said = host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml")
     assert said.rc == 0, said.stderr.strip() or said.stdout.strip()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import time
@@ -153,7 +154,13 @@ def drained(asked: Asked) -> Iterator[None]:
 def resume(asked: Asked) -> bool:
     """Work there again; the probe may have been told to stop."""
     words = [*asked.head, line(asked.head, f"scontrol update nodename={asked.node} state=resume")]
-    return subprocess.run(words, capture_output=True, check=False, timeout=60).returncode == 0
+    return _told(words) == 0
+
+
+def _told(words: list[str]) -> int:
+    """How a command ended of which nothing is read; also while the probe is told to stop."""
+    english = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
+    return subprocess.run(words, capture_output=True, check=False, timeout=60, env=english).returncode
 
 
 def node_state(asked: Asked) -> str:
@@ -185,9 +192,7 @@ def dead(asked: Asked) -> dict[str, Any]:
         return _killed(asked, job, before["boot"])
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(
-                [*asked.head, line(asked.head, f"scancel {job}")], capture_output=True, check=False, timeout=60
-            )
+            _told([*asked.head, line(asked.head, f"scancel {job}")])
 
 
 def _killed(asked: Asked, job: str, boot: str) -> dict[str, Any]:
