@@ -169,7 +169,7 @@ def test_what_happened_while_nobody_watched_is_not_measured() -> None:
     said = {
         "test": "cable-out", "node": "gpu1", "witness": "C", "remark": "",
         "times": {"off_asked": 1000, "off_done": 1010, "back_asked": 1300, "back_done": 1310, "ended": 1400},
-        "watched": [(900, 1005), (1290, 1400)],
+        "watched": [(900, 1005), (1290, 1400)], "count": 3,
         "lines": [{**line, "at": 901, "value": "up"}, {**line, "at": 1291, "value": "down"},
                   {**line, "at": 1320, "value": "up"}],
     }  # fmt: skip

@@ -179,6 +179,7 @@ class Leading:
             "remark": self._remark,
             "times": self.kept.state.times,
             "watched": spans,
+            "count": len(lines),
             "lines": [line.model_dump(mode="json") for line in lines],
         }
         return json.dumps(said)

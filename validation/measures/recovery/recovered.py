@@ -113,6 +113,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Param]) -> Parsed:
         times = [at for at, _, _ in dead.states]
         if times != sorted(times):
             raise ParseError("recovery: the states are not in the order of their times")
+        if not dead.dead_at < dead.alive_at or (dead.back_s is not None and dead.back_s < 0):
+            raise ParseError("recovery: the node was back before it had its power again, or had it before it died")
         found = (("recovery_found_s", dead.found_s), ("recovery_back_s", dead.back_s))
         return [Sample(metric=name, value=value, unit="s") for name, value in found if value is not None], dead
     facts = as_facts(RebootFacts, {"type": "recovery-reboots", **said}, "recovery")

@@ -68,7 +68,7 @@ class Times(Model):
 
 
 class Watched(Model):
-    """What the command wrote down of one test."""
+    """What the command wrote down of one test. `count`: of its lines, for one that is missing may hide a loss."""
 
     test: Name
     node: str
@@ -76,6 +76,7 @@ class Watched(Model):
     remark: str
     times: Times
     watched: tuple[tuple[float, float], ...]
+    count: Count
     lines: tuple[Line, ...]
 
     def whole(self, start: float, end: float) -> bool:
@@ -115,11 +116,24 @@ def parse(doc: ProbeDoc, params: Mapping[str, Param]) -> Parsed:
         expect(params, key, found, "witness")  # type: ignore[arg-type]
     if [line.at for line in said.lines] != sorted(line.at for line in said.lines):
         raise ParseError("witness: the lines are not in the order of their times: a clock was set meanwhile")
+    before = state_at(said.lines, said.times.off_asked)
+    if not before:
+        raise ParseError("witness: nothing was watched before the test, so that nothing is known of it")
+    if strange := next((line for line in said.lines if _unheard(line, before)), None):
+        raise ParseError(f"witness: {strange.name}: the record does not have what it was before the test")
+    if len(said.lines) != said.count:
+        raise ParseError(f"witness: {len(said.lines)} lines are in the record, {said.count} were written")
     facts = found_of(said, params)
     samples = [Sample(metric="witness_lost", value=float(len(facts.lost)), unit="count")]
     for metric, value in (("witness_seen_s", facts.seen_s), ("witness_back_s", facts.back_s)):
         samples += [] if value is None else [Sample(metric=metric, value=value, unit="s")]
     return samples, facts
+
+
+def _unheard(line: Line, before: Mapping[tuple[str, str, str], Line]) -> bool:
+    """Whether a thing is told of during a test that the same sense would have told of before; a BMC may list more."""
+    nodes, told = {key[1] for key in before}, {key[:2] for key in before if key[0] != "bmc"}
+    return line.key not in before and (line.sense == "node" or line.node not in nodes or line.key[:2] in told)
 
 
 def found_of(said: Watched, params: Mapping[str, Param]) -> WitnessFacts:
