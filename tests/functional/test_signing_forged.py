@@ -129,7 +129,8 @@ def test_a_plan_that_asked_for_less_is_named(run: Path, made: tuple[Path, Path, 
 
 def test_options_that_plan_otherwise_are_rules_of_their_own(tmp_path: Path, made: tuple[Path, Path, Path]) -> None:
     files = read(made[0])
-    for options, other in (({}, False), ({"minutes": 600}, False), ({"minutes": 1}, True), ({"without": "pf.x"}, True)):
+    more = ({}, {"minutes": 600}, {"reboots": 3})
+    for options, other in (*((one, False) for one in more), ({"minutes": 1}, True), ({"without": "pf.x"}, True)):
         info = files.info.model_copy(update={"options": options})
         rules = rules_of(info, files.criteria, files.reference, files.fabric, None, {})
         assert bool(rules.other) is other, options

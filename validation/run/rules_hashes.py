@@ -148,8 +148,13 @@ def rules_of(
 
 
 def _other_than_usual(key: str, value: object) -> bool:
-    """Whether an option may have less, or something else, planned than no option does; a longer load is more."""
-    return value is not None and not (key == "minutes" and isinstance(value, int) and value >= MINUTES)
+    """Whether an option may have less, or something else, planned than no option does.
+
+    A longer load is more, and so is every reboot: without that consent nothing is rebooted.
+    """
+    return value is not None and key != "reboots" and not (
+        key == "minutes" and isinstance(value, int) and value >= MINUTES
+    )  # fmt: skip
 
 
 def _differences(mine: ReleaseRules, theirs: ReleaseRules) -> list[str]:
