@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,13 @@ MOUNTS = r"""22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 40 22 0:50 / /mnt/shared rw,relatime - nfs4 nfs:/export rw,vers=4.2,nconnect=8
 41 22 0:51 / /mnt/shared\040two rw - tmpfs tmpfs rw
 42 40 0:52 / /mnt/shared/deep rw - lustre fs:/x rw,flock"""
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """On a disk: pytest's own may be in memory, below /dev, where no storage is measured."""
+    with tempfile.TemporaryDirectory(prefix="elastic-ai-storage-", dir="/var/tmp") as folder:
+        yield Path(folder)
 
 
 def test_the_mount_of_a_path_is_the_nearest_above_it() -> None:
