@@ -258,6 +258,17 @@ def test_a_head_that_validates_nothing_by_itself_needs_no_timer() -> None:
 
 
 @pytest.mark.parametrize(
+    "check", ["test_prometheus_listens_where_it_should_and_nowhere_else", "test_rules_of_alerts_are_valid"]
+)
+def test_a_head_whose_system_has_no_prometheus_is_not_asked_for_it(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Site, "system", "el9")
+    node = healthy("head")
+    said("promtool", 127)(node)
+    with pytest.raises(Skipped, match="this system has no package of Prometheus"):
+        run(f"test_monitoring.py::{check}", node)
+
+
+@pytest.mark.parametrize(
     ("name", "release", "system"),
     [("ol", "9.6", "el9"), ("rocky", "9.6", "el9"), ("ubuntu", "24.04", "ubuntu2404"), ("debian", "13", "debian13")],
 )
