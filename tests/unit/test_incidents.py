@@ -176,6 +176,56 @@ def test_who_is_drained_by_somebody_else_is_left_alone(world: World) -> None:
     assert "it takes no work already (toolkit upgrade) and is left alone" in world.lines[-1]
 
 
+@pytest.mark.parametrize("reason", ["Epilog error", "Prolog error", "Kill task failed [root@2026-11-28T12:00:00]"])
+def test_a_drain_by_slurm_itself_is_taken_over_with_the_fault(world: World, reason: str) -> None:
+    """A GPU that falls off the bus under a lease: its Epilog fails, and Slurm is quicker than two looks."""
+    watch = world.watch()
+    watch.look()
+    world.reasons["gpu1"] = reason
+    world.xid("gpu1", 95)
+    [incident] = watch.look()
+    assert incident.drained
+    assert world.reasons["gpu1"] == incident.reason
+    assert world.mend("gpu1") is Exit.OK
+    assert world.log == ["drain gpu1", "support", "empty", "reset", "accept", "resume"]
+
+
+def test_a_drain_by_slurm_without_a_fault_is_left_alone(world: World) -> None:
+    watch = world.watch()
+    world.reasons["gpu1"] = "Epilog error"
+    assert watch.look() == watch.look() == []
+    assert world.reasons == {"gpu1": "Epilog error"}
+    assert world.log == []
+
+
+def test_one_that_slurm_drained_takes_no_place_in_the_share(world: World) -> None:
+    """It is out of service already: no more of the pool goes."""
+    watch = world.watch()
+    watch.look()
+    world.reasons |= dict.fromkeys(("gpu1", "gpu2", "gpu3"), "Epilog error")
+    world.xid("gpu1", 95)
+    assert [one.node for one in watch.look()] == ["gpu1"]
+
+
+def test_a_watch_that_was_killed_leaves_the_taking_over_to_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.reasons["gpu1"] = "Epilog error"
+    watch = world.watch()
+    watch.look()
+    world.xid("gpu1", 95)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "drain", killed)
+        with pytest.raises(Killed):
+            watch.look()
+    assert world.mend("gpu1") is Exit.OK
+    assert world.log[:2] == ["drain gpu1", "support"]
+
+
 def test_a_reset_mends_after_the_file_and_an_acceptance_gives_back(world: World) -> None:
     begun(world)
     assert world.mend("gpu1") == Exit.OK

@@ -62,6 +62,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     ),
     "Slurm's and Docker's commands": (
         "_tell: reason not in ('', 'None')",
+        "drained_by_slurm: reason.startswith(_BY_A_FAULT)",
         "drained_by_somebody: reason.startswith(_SLURMS_OWN)",
         "still_drained: reason.startswith(_SLURMS_OWN)",
         "identity: 'no such image' in said.lower()",

@@ -11,7 +11,7 @@ from toolkit.exits import Exit
 from toolkit.incident.faults import Fault, cure_of, judged, reason_of
 from toolkit.incident.state import Incident, now
 from toolkit.incident.steps import STEPS, Step
-from toolkit.incident.watching import Asked, Watch, allowed, beyond
+from toolkit.incident.watching import Asked, Watch, allowed, beyond, can_be_ours
 from toolkit.node import accept, checks, playbooks
 from toolkit.node.drain import IncidentDrain, still_drained
 from toolkit.node.head import last_words, run_on
@@ -104,8 +104,8 @@ class Mending:
         with self.kept.draining():
             pool = self.head.nodes()
             there = pool.get(checks.short(self.node.name))
-            if there is not None and there.serves:
-                if allowed(pool, self.asked.share) < 1:
+            if there is not None and can_be_ours(there):
+                if there.serves and allowed(pool, self.asked.share) < 1:
                     raise Stays(f"{reason_of(self.incident.faults)}; {beyond(pool)}", Exit.FAILED)
                 self.head.drain(checks.short(self.node.name), IncidentDrain(reason_of(self.incident.faults)))
             self._note(drained=True)

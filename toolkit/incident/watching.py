@@ -18,7 +18,7 @@ from toolkit.incident.steps import Step
 from toolkit.inventory import Site, read_site
 from toolkit.lease.jobs.slurm_text import PoolNode
 from toolkit.node import checks
-from toolkit.node.drain import IncidentDrain, drained_by_incident
+from toolkit.node.drain import IncidentDrain, drained_by_incident, drained_by_slurm
 from toolkit.node.head import Head, run_on
 from validation.base import noise
 from validation.base.counting import number_of
@@ -76,6 +76,12 @@ def allowed(pool: Mapping[str, PoolNode], share: float) -> int:
     """How many more servers may be taken out: at least one of a pool that is whole, and never beyond the share."""
     out = sum(not node.serves for node in pool.values())
     return max(math.floor(len(pool) * share), 1 if len(pool) > 1 else 0) - out
+
+
+def can_be_ours(there: PoolNode) -> bool:
+    """Whether a server with a fault may be drained for it: it takes work, or Slurm itself drained it for what failed
+    there, such as the Epilog of a lease whose GPU was lost."""
+    return there.serves or drained_by_slurm(there.state, there.reason)
 
 
 def beyond(pool: Mapping[str, PoolNode]) -> str:
@@ -224,21 +230,22 @@ class Watch:
         if "drain" not in self.asked.steps:
             self._tell(name, f"{plan}; would be drained (dry run: nothing is done without --do)")
             return incident
-        if not there.serves:
+        if not can_be_ours(there):
             self._tell(name, f"{plan}; it takes no work already ({there.reason or there.state}) and is left alone")
             return None
         with self.kept.draining():  # what others have done since the look began counts too
             pool |= self.head.nodes()
-            if not pool[short].serves:  # a person was quicker
+            there = pool[short]
+            if not can_be_ours(there):  # a person was quicker
                 return None
-            if allowed(pool, self.asked.share) < 1:
+            if there.serves and allowed(pool, self.asked.share) < 1:
                 self._tell(name, f"{plan}; {beyond(pool)}")
                 return None
             self.kept.write(incident)
             self.head.drain(short, IncidentDrain(words))
             incident = self.kept.write(incident.model_copy(update={"drained": True}))
         pool |= self.head.nodes()
-        self.say(f"{plan}; drained")
+        self.say(f"{plan}; drained" + ("" if there.serves else f" by Slurm already ({there.reason})"))
         return incident
 
     def _mend(self) -> None:

@@ -85,6 +85,15 @@ _SLURMS_OWN = ("Not responding", "Node unexpectedly rebooted")
 """What slurmctld writes itself over the reason of a node that went away for a moment."""
 
 
+_BY_A_FAULT = ("Epilog error", "Prolog error", "Kill task failed", "gres/gpu count reported lower than configured")
+"""Reasons with which slurmctld drains a node by itself because of what it found there."""
+
+
+def drained_by_slurm(state: str, reason: str) -> bool:
+    """Whether Slurm drained a node by itself, because something failed on it."""
+    return "DRAIN" in state.upper() and reason.startswith(_BY_A_FAULT)
+
+
 def drained_by_somebody(state: str, reason: str) -> bool:
     """Whether a node is drained by somebody else than an upgrade: a person, a health check, another command."""
     return "DRAIN" in state.upper() and not drained_by_upgrade(reason) and not reason.startswith(_SLURMS_OWN)
