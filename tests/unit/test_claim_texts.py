@@ -104,9 +104,17 @@ def test_what_was_not_measured_once_and_is_now_is_named() -> None:
     for claim, criterion in since.items():
         assert criterion in named(REFERENCE.claims[claim])
     assert "toolkit node add" in (REFERENCE.claims["blog.grow"].why_not or "")
-    rates = [c for c in OPEN if "tn.rate" in named(c) and c.id.startswith("whitepaper.rate-")]
+
+
+def test_every_published_rate_is_confirmed_by_the_program_of_the_document_with_its_conditions() -> None:
+    rates = [c for c in REFERENCE.claims.values() if c.id.startswith("whitepaper.rate-")]
     assert len(rates) == 26
-    assert all("tn.tfcnn" in named(c) for c in rates)
+    for claim in rates:
+        assert claim.confirmed_by is not None, claim.id
+        assert claim.confirmed_by.criterion == "tn.tfcnn"
+        of = claim.conditions
+        wanted = {"model": of["model"], "ranks": of["gpus"], "batch": of["batch"], "precision": of["precision"]}
+        assert claim.confirmed_by.where == wanted
 
 
 def test_texts_of_runs_of_before_stay_as_they_were() -> None:

@@ -201,6 +201,28 @@ def test_another_workload_confirms_nothing(reference: Reference) -> None:
     assert (found.state, found.reason) == ("not-measured", "tn.inter was measured, but not with model resnet50")
 
 
+@pytest.mark.parametrize(
+    ("rate", "ranks", "state"),
+    [(4520.0, 8, "confirmed"), (4400.0, 8, "missed"), (4520.0, 4, "not-measured")],
+)
+def test_a_published_rate_is_held_against_the_program_of_the_document(rate: float, ranks: int, state: str) -> None:
+    """ResNet-50 on 8 GPUs of two C4140-K: 4500 images/s. The criterion passes from 0.95 of it on, the claim does not."""
+    bom = Bom(
+        model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", gpu_count=4, cpu_model="Xeon Gold 4116",
+        gpu_root_ports=1,
+    )  # fmt: skip
+    site = hardware(("gpu1", "gpu2"), bom=bom)
+    both = (Subject.node("gpu1").ends[0], Subject.node("gpu2").ends[0])
+    said = judgement(
+        rate, rate - 5, rate + 5, criterion="tn.tfcnn", unit="images/s", about=Subject(kind="group", ends=both)
+    )
+    found = (judgement(None, verdict="pass"), judgement(None, verdict="pass", about=Subject.node("gpu2")))
+    planned = plan(model="resnet50", ranks=ranks, batch=128, precision="fp16", hosts=("gpu1", "gpu2"))
+    whole = verdict(tn_tfcnn=(said,), pf_bom=found).model_copy(update={"fabric": "ib-edr"})
+    [claim] = [c for c in conformance(whole, packaged(), site, planned).claims if c.id == "whitepaper.rate-resnet50-k"]
+    assert claim.state == state, claim.reason
+
+
 def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
     for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
         said = verdict(sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=())
