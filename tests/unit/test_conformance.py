@@ -206,7 +206,7 @@ def test_another_workload_confirms_nothing(reference: Reference) -> None:
     [(4520.0, 8, "confirmed"), (4400.0, 8, "missed"), (4520.0, 4, "not-measured")],
 )
 def test_a_published_rate_is_held_against_the_program_of_the_document(rate: float, ranks: int, state: str) -> None:
-    """ResNet-50 on 8 GPUs of two C4140-K: 4500 images/s. The criterion passes from 0.95 of it on, the claim does not."""
+    """ResNet-50 on 8 GPUs of two C4140-K: 4500 images/s. The criterion passes from 0.95 of it on."""
     bom = Bom(
         model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", gpu_count=4, cpu_model="Xeon Gold 4116",
         gpu_root_ports=1,
