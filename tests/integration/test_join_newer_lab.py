@@ -13,7 +13,7 @@ import pytest
 from conftest import Lab, toolkit
 
 from tests.support import foreign_slurm as foreign
-from tests.support.lease_lab import LEFT, run_as, shell, until
+from tests.support.lease_lab import LEFT, held, hold, json_in, run_as, shell, until
 from tests.support.traces import traces
 
 pytestmark = pytest.mark.rest
@@ -78,6 +78,19 @@ def test_a_lease_runs_and_ends(joined: Joined, share: str) -> None:
     assert code == 0, said
     assert said.count("GPU ") >= (2 if "-n 2" in share else 1), said
     ended(joined.lab)
+
+
+@pytest.mark.parametrize("how", ["scancel $number", "toolkit lease release $number"], ids=["scancel", "release"])
+def test_a_lease_that_is_cancelled_ends_by_their_epilog(joined: Joined, how: str) -> None:
+    lab = joined.lab
+    hold(lab, "head", "alice", "toolkit run --no-kernels -p 1/2 -- sleep 600")
+    until(lambda: bool(held(lab, "head") and shell(lab, "gpu1", LEFT).strip()), True, 90)
+    code, said = run_as(lab, "alice", "toolkit gpus --json", node="head")
+    assert code == 0, said
+    assert {gpu["node"] for gpu in json_in(said)["gpus"]} == {"gpu1"}
+    shell(lab, "head", f"number=$({WAITING}); runuser -u alice -- {how}")
+    ended(lab)
+    until(lambda: lab.processes("head", "sleep 600"), "", 60)
 
 
 def test_their_jobs_go_on(joined: Joined) -> None:

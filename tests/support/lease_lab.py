@@ -38,6 +38,8 @@ python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['use
     < <(/usr/lib/elastic-ai/lease-server/bin/inventory)
 true
 """
+#: What a command said that `hold` began, on its node.
+HELD = "/tmp/held"
 #: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
 CUT = """
 peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
@@ -90,6 +92,26 @@ def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[in
     said = lines[: end - 1] if end and not lines[end - 1] else lines[:end]
     later = lines[end + 1 :]  # of what outlives a command that was killed for a moment
     return int(lines[end].split()[1]), "\n".join([*said, *later])
+
+
+def hold(lab: Lab, node: str, user: str, command: str) -> None:
+    """Begin a command of the user's that goes on when this returns; `held` tells of it."""
+    shell(
+        lab,
+        node,
+        f"""
+        cd /; rm -f {HELD} {HELD}.over
+        (runuser -u {user} -- {command} > {HELD} 2>&1; echo "exit $?" > {HELD}.over) < /dev/null > /dev/null 2>&1 &
+        disown -a
+        """,
+    )
+
+
+def held(lab: Lab, node: str) -> bool:
+    """True while the command that `hold` began goes on; what it said as a failed assertion when it has ended."""
+    over = shell(lab, node, f"if [ -e {HELD}.over ]; then cat {HELD} {HELD}.over; fi")
+    assert not over, f"it has ended already: {over}"
+    return True
 
 
 def json_in(text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from tests.support.lease_host import FakeClock, FakeSlurm
 from tests.support.lease_texts import jobs_of, node_text, slurm_job
 from toolkit.commands import gpus as command
 from toolkit.lease import LeaseError, pool
-from toolkit.lease.client import ask
+from toolkit.lease.client import ask, placement
+from toolkit.lease.client.run_request import RunRequest
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.jobs.slurm_text import SlurmError, parse_nodes
 from toolkit.lease.jobs.submission import JobGpus, Submission
@@ -86,6 +88,20 @@ def test_a_lease_names_its_partition_and_keeps_off_other_nodes_there(
     own = Submission(LeaseRequest(1, WHOLE, (), "h100"), JobGpus("gpu", 1), 1, (), "client1")
     assert "--partition=h100" in own.options()
     assert "--oversubscribe" in own.options()
+
+
+def test_a_part_for_any_program_is_refused_before_their_slurm_is_asked(tmp_path: Path) -> None:
+    """With the reference engine alone: a test in a lab waited for a lease that nobody had asked for."""
+    here = host(tmp_path)
+    servers = {"gpu1": {**SERVER, "enforcement": "engine"}}
+    here.pool_conf.write_text(json.dumps({"servers": servers, "joined": "lease"}))
+    here = replace(here, engine_dir=tmp_path)
+    (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r1"}')
+    request = RunRequest(("sleep", "600"), LeaseWish(part="1/2"))
+    with pytest.raises(LeaseError, match=r"sleep can run neither here nor on the server: .* give --driver-api"):
+        placement.place(here, request)
+    assert (here.slurm.commands, here.slurm.submitted) == ([], [])
+    assert placement.place(here, replace(request, no_kernels=True)).where == "client"
 
 
 def test_a_user_without_an_account_there_is_sent_to_its_administrator() -> None:
