@@ -24,6 +24,7 @@ from validation.plan.suites import PlanError, make_plan
 from validation.probes.asked import make
 from validation.report.documents import RunDocuments
 from validation.rules.fabric import load_fabric
+from validation.rules.reference import packaged
 from validation.run.conflicts import conflicts
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/training-long.json").read_text())
@@ -145,7 +146,7 @@ def test_a_lab_rehearses_it_on_a_tiny_set_and_keeps_nothing() -> None:
     (m,), said = rehearsed(lab(slots=2))
     assert said == ["the long test in a rehearsal: a small network on a tiny set, which is made there"]
     assert (m.params["data"], m.params["checkpoints"], m.params["ranks"]) == ("tiny:folders", "", 4)
-    assert m.criteria == ("tn.long",)
+    assert m.criteria == ("tn.long", "tn.longh")
     assert m.timeout_s < 1000
     (alone,), _ = rehearsed(lab(("head", "gpu1"), slots=2))
     assert (alone.params["ranks"], alone.params["hosts"]) == (2, ("gpu1",))
@@ -185,14 +186,16 @@ def trained(top5: float, model: str = "resnet50", epochs: int = 90, images: int 
     return found
 
 
-def judged(facts: dict[str, Any] | None, topology: Topology | None = None, **options: Any) -> CriterionVerdict:
+def judged(
+    facts: dict[str, Any] | None, topology: Topology | None = None, of: str = "tn.long", **options: Any
+) -> CriterionVerdict:
     plan = plan_of(topology or site(), **options)
 
     def long(m: Measurement) -> Result | None:
         failed = {} if facts else {"status": "failed", "error": "rank 3 on gpu2 ended"}
         return result(m, facts=facts or {}, **failed) if m.kind == "training-long" else None
 
-    return criterion(judged_by(topology or site(), plan, real_results(plan, spoil=long)), "tn.long")
+    return criterion(judged_by(topology or site(), plan, real_results(plan, spoil=long)), of)
 
 
 def test_the_accuracy_on_training_data_decides_for_the_networks_that_reach_it() -> None:
@@ -225,6 +228,19 @@ def test_the_long_test_tells_where_its_pictures_were() -> None:
 def test_vgg19_is_reported_and_held_to_nothing() -> None:
     found = judged(trained(0.70, model="vgg19"), models="vgg19")
     assert (found.verdict, found.reason_code) == ("not-applicable", "reported")
+
+
+def test_the_hours_of_the_long_test_itself_are_what_the_published_ones_are_held_against() -> None:
+    found = judged(trained(0.93), of="tn.longh")
+    assert (found.verdict, found.reason_code) == ("not-applicable", "reported")
+    assert found.judgements[0].value == pytest.approx(24000 / 3600)
+    assert "8 x V100 SXM2, one node 6.6 h" in found.reason
+    by = packaged().claim("whitepaper.hours-k").confirmed_by
+    assert by is not None
+    assert (by.criterion, by.where) == ("tn.longh", {"model": "resnet50", "ranks": 8})
+    short = judged(trained(0.99, epochs=3), of="tn.longh")
+    assert short.judgements[0].value is None
+    assert "not the long test" in short.reason
 
 
 @pytest.mark.parametrize("other", [{"epochs": 3}, {"images": 600}])

@@ -11,10 +11,11 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import subject_of
 from validation.measures.training.long import LongTrainingFacts
-from validation.measures.training.long_outcome import another, outcome
+from validation.measures.training.long_outcome import another, hours_published, outcome
 from validation.model import Bound, Judgement, Measurement
 from validation.probes.train_networks import NETWORKS
 from validation.rules.criterion import Criterion
+from validation.rules.reference import packaged
 
 HELD = ("resnet50", "inception4")
 """Networks of which the document says that they reach it; VGG-19 does not converge acceptably in 90 epochs."""
@@ -54,3 +55,25 @@ def _judge(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
             criterion, subject, "fail", "below-floor", why, [job.id], summary=shown, text=text, bound=bound
         )
     return judgement(criterion, subject, "pass", "within-bounds", text, [job.id], summary=shown, text=text, bound=bound)
+
+
+@method("long-hours", "how long the whole long test took, by model", counts="jobs")
+def judge_hours(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Hours of each long training that is the long test of the document: what its claims are held against."""
+    return [_hours(case, criterion, job) for job in case.serving(criterion)]
+
+
+def _hours(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
+    subject, ids = subject_of(job), [job.id]
+    facts = facts_for(case, criterion, subject, job.id, LongTrainingFacts, None)
+    if isinstance(facts, Judgement):
+        return facts
+    if other := another(facts):
+        return judgement(criterion, subject, "not-applicable", "reported", other, ids)
+    hours = facts.seconds / 3600
+    text = f"{facts.epochs} epochs of {facts.images} images in {hours:.3g} h"
+    beside = "; ".join(hours_published(packaged(), facts.model))
+    text += f"; published: {beside}" if beside else ""
+    shown = Summary(hours, 0.0, hours, hours, 1)
+    why = f"reported, not judged: {text}"
+    return judgement(criterion, subject, "not-applicable", "reported", why, ids, summary=shown, text=text)
