@@ -254,6 +254,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INCOMPLETE: "all is exchanged, and a node was left out (`--without`), or a job ended meanwhile",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; what was begun was taken back, or the next call ends it",
     },
+    "mirror plan": {
+        Exit.OK: "the plan was printed, and the repositories have all that the roles install",
+        Exit.FAILED: "the plan was printed, and no repository has a package that a role installs; it is named",
+        Exit.USAGE: f"{_USAGE}, or apt, dnf or a repository could not be asked",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "backup": {
         Exit.OK: "the backup was made, read back and copied, and every one that the head keeps can be read",
         Exit.FAILED: "none was made, or one that the head keeps cannot be read; it is named",

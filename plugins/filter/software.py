@@ -10,6 +10,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
     "docker": ("docker_packages", "docker_daemon", "docker_daemon_differs"),
+    "mirror": ("mirror_needs", "mirror_observed"),
     "needs": ("package_needs", "packages_missing"),
     "openpgp": ("openpgp_keys", "openpgp_trusted", "openpgp_armour", "openpgp_files"),
     "packages": ("packages_off",),

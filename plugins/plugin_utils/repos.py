@@ -226,7 +226,8 @@ def repos_moved(
     """What stands for entries of the same vendors that others wrote: apt refuses one repository with two keys."""
     patterns = [pattern for repo in plan for pattern in legacy.get(repo["name"], [])]
     wanted = [re.compile(re.escape(p).replace(r"\*", "[^/]*")) for p in patterns]
-    return [{"path": p, "content": MOVED} for p in sorted(found) if any(w.fullmatch(p) for w in wanted)]
+    others = (path for path in sorted(found) if f"/{PREFIX}" not in path)
+    return [{"path": p, "content": MOVED} for p in others if any(w.fullmatch(p) for w in wanted)]
 
 
 def list_prefix(url: str) -> str:

@@ -60,6 +60,11 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "_why_not: 'agent refused' in low",
         "of_inventory: _FILE.match(words)",
     ),
+    "apt, dnf and gpg, which fetch what a mirror holds": (
+        "_fetched: CLOCK.search(str(fault))",
+        "explained: CLOCK.search(said)",
+        "explained: FULL.search(said)",
+    ),
     "Slurm's and Docker's commands": (
         "_tell: reason not in ('', 'None')",
         "drained_by_slurm: reason.startswith(_BY_A_FAULT)",

@@ -113,7 +113,7 @@ def test_an_inventory_replaces_addresses_keys_and_fingerprints():
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("cudda", {}, "repos_enabled names 'cudda'; there are cuda, doca"),
+        ("cudda", {}, "repos_enabled names 'cudda'; there are cuda, distribution, doca"),
         ("doca", {"system": "debian13"}, "no repository 'doca' for debian13: set repos_urls"),
         ("doca", {"doca_version": ""}, "which DOCA"),
         ("site", {}, "no repository 'site'"),
@@ -183,6 +183,18 @@ def test_only_entries_of_the_same_repositories_are_put_out_of_action():
     moved = load("plugins/plugin_utils/repos.py").repos_moved(found, VARS["__repos_legacy"], plan("cuda"))
     assert [m["path"] for m in moved] == found[:1]
     assert all(line.startswith("#") for m in moved for line in m["content"].splitlines())
+
+
+def test_of_a_mirror_with_the_distribution_every_other_entry_of_the_node_is_put_out() -> None:
+    """Nothing else can be reached. Role repos's own files stay, and the mirror's address comes with a suite of it."""
+    wanted = plan("distribution", system="debian12", mirror="http://m/packages", fingerprints={"distribution": "AB"})
+    assert (wanted[0]["url"], wanted[0]["suite"], wanted[0]["components"]) == (
+        "http://m/packages/distribution/debian12/", "bookworm", "main"
+    )  # fmt: skip
+    lists = "/etc/apt/sources.list.d"
+    found = ["/etc/apt/sources.list", f"{lists}/0000debian.sources", f"{lists}/elastic-ai-distribution.sources"]
+    moved = load("plugins/plugin_utils/repos.py").repos_moved(found, VARS["__repos_legacy"], wanted)
+    assert [one["path"] for one in moved] == found[:2]
 
 
 def test_unread_repositories_are_found_by_the_names_of_apts_list_files():

@@ -1,0 +1,1 @@
+"""A mirror of all that a site needs from outside, for halls without internet."""
