@@ -1,4 +1,4 @@
-"""What vouches for a mirror: the SHA-256 of every file, and OpenSSH's signature over a statement that names the list."""
+"""What vouches for a mirror: the SHA-256 of every file, and the signature of OpenSSH over a statement on the list."""
 
 from __future__ import annotations
 
