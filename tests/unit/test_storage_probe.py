@@ -77,6 +77,34 @@ def test_a_file_system_in_memory_and_one_that_is_not_mounted_are_refused(
     assert looked_at(str(tmp_path), "ext4")["filesystem"] == "ext4"
 
 
+def test_what_another_user_of_the_storage_prepared_is_not_written_through(
+    tmp_path: Path,
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"{OURS}token").symlink_to(elsewhere)
+    with (
+        pytest.raises(Refused, match="is no folder: somebody put it there; remove it"),
+        Own(str(tmp_path), "token", "gpu1"),
+    ):
+        pass
+    assert list(elsewhere.iterdir()) == []
+    (tmp_path / f"{OURS}open").mkdir()
+    (tmp_path / f"{OURS}open").chmod(0o777)  # whoever is there may lead `meet` elsewhere
+    with (
+        pytest.raises(Refused, match="somebody else's, who could lead what is written elsewhere"),
+        Own(str(tmp_path), "open", "gpu1"),
+    ):
+        pass
+    assert list((tmp_path / f"{OURS}open").iterdir()) == []
+
+
+def test_folders_of_the_system_are_refused_by_whatever_name() -> None:
+    for folder in ("/etc", "/usr", "/proc"):
+        with pytest.raises(Refused, match="a folder of the system: nothing was written"):
+            looked_at(folder, None)
+
+
 def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"has too little room: .* nothing was written"):
         room(str(tmp_path), 1 << 60, 1)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.site import lab, plan_of
 from tests.support.witness_site import OWN, Change, Rack, run_with_tests, short_list
 from toolkit import acceptance
+from toolkit.errors import UsageFault
 from toolkit.handover import senses, witness_list, witness_state, witnessing
 from validation.measures.witness import plan as witness_plan
 from validation.measures.witness import witnessed
@@ -83,6 +84,8 @@ GOOD = """tests:
         (GOOD + "    of: site\n    node: gpu1\n", "witness.yml:9: tests.0.node: a test of the whole site is"),
         (GOOD.replace("One UPS off", "'  '"), "witness.yml:3: tests.0.title: is blank; write it out"),
         (GOOD.replace("One UPS off", "x" * 401), "witness.yml:3: tests.0.title: has 401 characters; 400 are the most"),
+        (GOOD.replace("UPS 1", "UPS of {nod}"), "witness.yml:4: tests.0.do: has '{nod}'; {node} is all that is filled"),
+        (GOOD.replace("UPS 1", "'UPS {'"), "witness.yml:4: tests.0.do: "),
         ("tests: 3\n", "witness.yml:1: tests: "),
     ],
 )  # fmt: skip
@@ -135,6 +138,42 @@ def test_a_list_that_was_broken_off_says_at_which_step_and_goes_on_there(tmp_pat
     assert witness_list.lead_list(run_dir, again.talk, again.watching).measured == 6
     assert "going on with step 3 of 5 of this test" in again.said
     assert judged(run_dir)["wt.seen"].verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ('{"witness": "A", "test": "psu', "state.json:1: not valid JSON"),
+        ("", "state.json:1: not valid JSON"),
+        ('{"test": "psu-feed", "step": 99}', "step"),
+        ('{"test": "psu-feed", "step": 3}', "step 3 has no moment off_asked before it"),
+        ('{"witness": "A", "test": "nix"}', "is at test 'nix', and the run has psu-feed, cable-out"),
+    ],
+)
+def test_a_state_that_no_break_leaves_is_refused_with_the_way_on(tmp_path: Path, state: str, words: str) -> None:
+    run_dir = run_with_tests(tmp_path, OWN)
+    (run_dir / witness_state.FOLDER).mkdir()
+    (run_dir / witness_state.FOLDER / witness_state.STATE).write_text(state)
+    rack = good_rack()
+    with pytest.raises(UsageFault) as refused:
+        witness_list.lead_list(run_dir, rack.talk, rack.watching)
+    assert words in str(refused.value)
+    assert str(refused.value).endswith(f"; to begin this list again: rm -r {run_dir / witness_state.FOLDER}")
+
+
+def test_a_record_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    run_dir, rack = run_with_tests(tmp_path, OWN), good_rack()
+    (run_dir / witness_state.FOLDER).mkdir()
+    (run_dir / witness_state.FOLDER / witness_state.STATE).write_text('{"witness": "A", "test": "psu-feed"}')
+    (run_dir / witness_state.FOLDER / "psu-feed.jsonl").mkdir()
+    with pytest.raises(UsageFault, match=r"psu-feed.jsonl: Is a directory; to begin this list again: rm -r "):
+        witness_list.lead_list(run_dir, rack.talk, rack.watching)
+
+
+def test_without_a_name_the_run_is_kept_and_the_way_on_is_said(tmp_path: Path) -> None:
+    run_dir, rack = run_with_tests(tmp_path, OWN), Rack([None], [[]])
+    with pytest.raises(UsageFault, match=f"go on with: toolkit handover witness {run_dir}"):
+        witness_list.lead_list(run_dir, rack.talk, rack.watching)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 5])

@@ -45,6 +45,9 @@ def lead_list(run_dir: Path, talk: Talk, watching: Watching) -> Listed:
         )
     done = acceptance.finished(run_dir)
     state = kept.state
+    if state.test and state.test not in (names := [str(m.params["test"]) for m in every]):
+        words = f"{kept.folder}: is at test {state.test!r}, and the run has {', '.join(names)}"
+        raise UsageFault(f"{words}; to begin this list again: rm -r {kept.folder}")
     left = [m for m in every if m.id not in done and str(m.params["test"]) not in state.skipped]
     talk.say(
         f"{number_of(len(every), 'test')}, {len(every) - len(left)} behind us; Ctrl-C breaks off, and it goes on there"
@@ -73,7 +76,8 @@ def _named(kept: Kept, state: State, talk: Talk) -> State:
     except EOFError:
         name = ""
     if not name:
-        raise UsageFault("nobody said who the witness is; a test needs a name")
+        again = f"toolkit handover witness {kept.folder.parent}"
+        raise UsageFault(f"nobody said who the witness is; a test needs a name; go on with: {again}")
     state = state.model_copy(update={"witness": name})
     kept.write(state)
     return state

@@ -8,18 +8,23 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
 from validation.base import bounded
 from validation.measures.witness.witnessed import Line
 from validation.model import Model
-from validation.model.load import load_json
+from validation.model.load import ConfigError, load_json
 
 FOLDER, STATE = "witness", "state.json"
+STEPS = 5
 BEAT_S = 2.0
 """So often a watch writes down that it watches: what lies between two such lines was watched."""
+
+
+_TIMES = {1: ("off_asked", "off_done"), 3: ("back_asked", "back_done"), 4: ("ended",)}
+"""What each step writes down."""
 
 
 class State(Model):
@@ -28,9 +33,16 @@ class State(Model):
 
     witness: str = ""
     test: str = ""
-    step: int = Field(default=1, ge=1)
+    step: int = Field(default=1, ge=1, le=STEPS)
     times: dict[str, float] = Field(default={})
     skipped: dict[str, str] = Field(default={})
+
+    @model_validator(mode="after")
+    def _timed(self) -> State:
+        wanted = {name for step, names in _TIMES.items() if step < self.step for name in names}
+        if missing := sorted(wanted - self.times.keys()):
+            raise ValueError(f"step {self.step} has no moment {missing[0]} before it")
+        return self
 
 
 class Kept:
@@ -44,7 +56,10 @@ class Kept:
     def state(self) -> State:
         """As it was left; a new one where there is none."""
         path = self.folder / STATE
-        return load_json(path, State) if path.exists() else State()
+        try:
+            return load_json(path, State) if path.exists() else State()
+        except ConfigError as fault:
+            raise UsageFault(f"{fault}; to begin this list again: rm -r {self.folder}") from None
 
     def write(self, state: State) -> None:
         """Whole or not at all."""
@@ -56,7 +71,11 @@ class Kept:
 
     def record(self, test: str) -> Record:
         """The file of a test's lines."""
-        return Record(self.folder / f"{test}.jsonl")
+        try:
+            return Record(self.folder / f"{test}.jsonl")
+        except OSError as fault:
+            words = f"{self.folder / test}.jsonl: {fault.strerror}; to begin this list again: rm -r {self.folder}"
+            raise UsageFault(words) from None
 
     def begin(self, test: str) -> None:
         """A test from its first step on: what was watched of an earlier try is no part of it."""
@@ -75,7 +94,7 @@ class Record:
         path.parent.mkdir(exist_ok=True)
         self._path = path
         torn = path.exists() and not path.read_bytes().endswith(b"\n")
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         if torn:
             os.write(self._fd, b"\n")
 

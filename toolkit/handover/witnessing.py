@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Protocol
 
-from toolkit.handover.witness_state import BEAT_S, Kept, Record, State, still_away
+from toolkit.handover.witness_state import BEAT_S, STEPS, Kept, Record, State, still_away
 from validation.base.counting import number_of
 from validation.measures.witness.witnessed import Line, Watched, found_of, seconds, state_at
 from validation.model import Measurement
 from validation.probes import ProbeDoc
 from validation.rules.release import release
 
-STEPS = 5
 READY_S = 30.0
 POLL_S = 0.2
 STEADY_S = 3.0

@@ -23,27 +23,33 @@ from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, os_key
 from toolkit.lab.spec import cache_root
 
-#: What site.yml installs on GPU servers, by the role that asks for it. Here so that it is unpacked once at the host's
-#: speed and not by every emulated machine; the roles find it there and configure it.
+#: What site.yml installs on GPU servers, by the role that asks for it, and NFS, by which a site's machines share a
+#: storage. Here so that it is unpacked once at the host's speed and not by every emulated machine; the roles find it
+#: there and configure it.
 PREINSTALLED = {
     "lab": ["busybox-static", "e2fsprogs", "iptables"],
     "base": ["chrony", "ethtool", "iproute2", "iputils-ping", "pciutils", "procps", "python3-venv"],
     "ofed": [
         "rdma-core", "ibverbs-providers", "ibverbs-utils", "rdmacm-utils", "infiniband-diags", "perftest", "mstflint"
     ],
-    "acceptance": ["iperf3", "sockperf", "ucx-utils"],
+    "acceptance": ["fio", "iperf3", "sockperf", "ucx-utils"],
+    "storage": ["nfs-common", "nfs-kernel-server"],
     "docker": ["docker.io"],
     "slurm": ["slurmd", "slurm-client", "munge"],
 }  # fmt: skip
 #: Services of these packages: as on a fresh node nothing of them runs until a role wants it.
-DISABLED = "chrony docker.service docker.socket containerd munge slurmd iperf3 rdma-ndd iwpmd"
+DISABLED = (
+    "chrony docker.service docker.socket containerd munge slurmd iperf3 rdma-ndd iwpmd "
+    "nfs-server nfs-client.target nfs-blkmap rpcbind.service rpcbind.socket"
+)
 #: Folders and files below the kernel's modules, without ".ko"; what they depend on comes along. Found by prefix.
 MODULES = (
     "kernel/drivers/infiniband", "kernel/drivers/net/bonding", "kernel/drivers/net/dummy", "kernel/drivers/net/ifb",
     "kernel/drivers/net/macvlan", "kernel/drivers/net/veth", "kernel/drivers/net/virtio_net",
     "kernel/drivers/net/vxlan", "kernel/drivers/block/loop", "kernel/drivers/block/virtio_blk",
     "kernel/drivers/virtio", "kernel/drivers/char/hw_random",
-    "kernel/fs/autofs", "kernel/fs/configfs", "kernel/fs/ext4", "kernel/fs/fuse/fuse", "kernel/fs/overlayfs",
+    "kernel/fs/autofs", "kernel/fs/configfs", "kernel/fs/ext4", "kernel/fs/fuse/fuse", "kernel/fs/lockd",
+    "kernel/fs/nfs", "kernel/fs/overlayfs", "kernel/net/sunrpc",
     "kernel/net/8021q", "kernel/net/bridge", "kernel/net/core", "kernel/net/ipv4", "kernel/net/ipv6",
     "kernel/net/netfilter", "kernel/net/rds", "kernel/net/sched", "kernel/net/smc",
     "kernel/net/vmw_vsock", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -25,7 +26,18 @@ def _said(text: str) -> str:
     return words
 
 
+_BRACES = re.compile(r"\{[^}]*\}?|\}")
+
+
+def _filled(text: str) -> str:
+    odd = next((found for found in _BRACES.findall(text) if found != "{node}"), None)
+    if odd is not None:
+        raise ValueError(f"has {odd!r}; {{node}} is all that is filled in")
+    return text
+
+
 Words = Annotated[str, AfterValidator(_said)]
+Done = Annotated[str, AfterValidator(_said), AfterValidator(_filled)]
 Seconds = Annotated[float, Field(ge=1, le=86400, allow_inf_nan=False)]
 
 
@@ -37,11 +49,11 @@ class WitnessTest(Model):
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
-    title: Words
+    title: Done
     of: Literal["node", "site"] = "node"
     node: str | None = None
-    do: Words
-    undo: Words
+    do: Done
+    undo: Done
     loses: Literal["nothing", "links", "node"]
     seen_by: Annotated[tuple[Sense, ...], Field(min_length=1, max_length=4)]
     seen_within_s: Seconds = 60.0

@@ -16,9 +16,11 @@ from typing import Any
 
 OURS = ".toolkit-storage-"
 MEMORY = frozenset({"tmpfs", "ramfs", "hugetlbfs", "devtmpfs"})
+SYSTEM = frozenset({"dev", "proc", "sys", "boot", "run", "etc", "usr"})
 LEAST_LEFT = 256 << 20  # bytes that stay free beside what is written. Project default
 LEAST_INODES = 1000
 MARK = "owner.json"
+OTHERS_WRITE = 0o022
 PROC = Path("/proc")
 MACHINE_ID = Path("/etc/machine-id")
 BDI = Path("/sys/class/bdi")
@@ -73,7 +75,7 @@ def looked_at(path: str, wanted: str | None) -> dict[str, Any]:
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{path} is no folder")
     real = os.path.realpath(path)
-    if real == "/" or real.split("/")[1] in ("dev", "proc", "sys", "boot"):
+    if real == "/" or real.split("/")[1] in SYSTEM:
         raise Refused(f"{path} leads to {real}, a folder of the system: nothing was written")
     mount = mount_of(real, (PROC / "self/mountinfo").read_text())
     if mount["filesystem"] in MEMORY:
@@ -159,6 +161,8 @@ class Own:
         for _ in range(20):
             with contextlib.suppress(FileExistsError):
                 self.whole.mkdir(mode=0o700)
+            if self.whole.is_symlink() or (self.whole.exists() and not self.whole.is_dir()):
+                raise Refused(f"{self.whole} is no folder: somebody put it there; remove it")
             try:
                 self.folder.mkdir(mode=0o700)
                 break
@@ -166,6 +170,10 @@ class Own:
                 continue
             except FileExistsError:
                 raise Refused(f"{self.folder} is there: another run measures here, or left it; remove it") from None
+        whole, mine = (path.lstat() for path in (self.whole, self.folder))
+        if whole.st_uid != mine.st_uid or stat.S_IMODE(whole.st_mode) & OTHERS_WRITE:
+            self.folder.rmdir()
+            raise Refused(f"{self.whole} is somebody else's, who could lead what is written elsewhere; remove it")
         mark(self.folder)
         return self
 
