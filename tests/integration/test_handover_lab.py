@@ -12,33 +12,34 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import BIN, NODES, ROOT, Lab, toolkit
 
 pytestmark = [pytest.mark.rest, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a lab")]
 WHO = "A. Example, Integrator"
 LAST = "2027-06-30"
 STORAGE = "---\nstorage:\n  - {name: home, path: /mnt/lab-shared, shared: true, filesystem: ext4}\n"
-RACKS = """---
-all:
-  children:
-    rack1: {hosts: {head: {}, gpu1: {}}}
-    rack2: {hosts: {client1: {}, gpu2: {}}}
-"""
+RACKS = {"rack1": ("head", "gpu1"), "rack2": ("client1", "gpu2")}
 QUIET_S = 300.0
 
 
 @pytest.fixture
 def site(pool: Lab) -> Iterator[Lab]:
     """The lab, whose inventory names a storage and two racks for the time of the test."""
-    storage, racks = pool.inventory / "group_vars/all/storage.yml", pool.inventory / "racks.yml"
+    storage, hosts = pool.inventory / "group_vars/all/storage.yml", pool.inventory / "hosts.yml"
     storage.parent.mkdir(parents=True, exist_ok=True)
     kind = pool.ssh("gpu1", "findmnt --noheadings --output FSTYPE --target /mnt/lab-shared").strip()
     storage.write_text(STORAGE.replace("ext4", kind))
-    racks.write_text(RACKS)
+    before = hosts.read_text()
+    inventory = yaml.safe_load(before)
+    for rack, names in RACKS.items():
+        inventory["all"]["children"][rack] = {"hosts": {name: {} for name in names}}
+    hosts.write_text(yaml.safe_dump(inventory))
     done = toolkit("deploy", "-i", pool.inventory, timeout_s=1800)
     assert done.returncode == 0, done.stdout + done.stderr
     yield pool
-    for path in (storage, racks, pool.inventory / "punch.yml"):
+    hosts.write_text(before)
+    for path in (storage, pool.inventory / "punch.yml"):
         path.unlink(missing_ok=True)
     for node in ("gpu1", "gpu2"):
         toolkit("lab", "fault", "clear", node, "--name", pool.name)
@@ -162,7 +163,7 @@ def test_a_handover_from_the_first_fault_to_its_papers(site: Lab, tmp_path: Path
     assert lab.ssh("gpu1", left) == "", "nothing of the measurements is left"
 
     # papers with a last day, and two units with their sum
-    units = [measured(lab, runs, "--unit", name, "--suite", "preflight")[1] for name in ("rack1", "rack2")]
+    units = [measured(lab, runs, "--unit", name, "--suite", "preflight")[1] for name in RACKS]
     for one in (run, *units):
         done = toolkit("sign", str(one), "--key", key, "--as", WHO, "--until", LAST)
         assert done.returncode == 0, done.stderr
