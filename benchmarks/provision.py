@@ -150,6 +150,9 @@ def site(options: argparse.Namespace) -> dict[str, Any]:
     first = runs["plain"][0]
     figures["remote_tasks_by_role"] = by_role(first)
     figures["remote_tasks"] = first.cost["tasks"]
+    figures["skipped"] = first.cost["skipped"]
+    figures["executions_by_action"] = first.cost["actions"]
+    figures["cpu_s_by_task"] = dict(sorted(first.cost["cpu_s"].items(), key=lambda one: -one[1])[:40])
     return figures
 
 

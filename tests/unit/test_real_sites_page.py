@@ -30,6 +30,18 @@ def test_every_step_says_what_a_test_shows_and_what_only_a_rack_can() -> None:
     rows = desk_check()
     assert len(rows) > 15
     assert [row for row in rows if len(row) != 3 or not all(row)] == []
+    assert [step for step, shown, _ in rows if not re.search(r"\btest_\w+\.py\b", shown)] == [], "shown by no test"
+
+
+def test_every_step_of_the_desk_check_that_gave_the_orders_their_chances_is_there() -> None:
+    """The steps of `site.yml` whose chances were judged for both orders, from preflight to the training."""
+    steps = " ".join(row[0] for row in desk_check())
+    for word in (
+        "preflight", "repos", "base", "firewall", "kernel", "tuning", "ofed", "fabric", "roce", "nvidia_driver",
+        "gpudirect", "cuda", "dcgm", "reboot", "gate", "docker", "nvidia_container_toolkit", "remoting", "slurm",
+        "monitoring", "acceptance", "training",
+    ):  # fmt: skip
+        assert re.search(rf"\b{word}\b", steps), word
 
 
 @pytest.mark.parametrize("role", sorted(path.name for path in (ROOT / "roles").iterdir() if path.is_dir()))

@@ -68,7 +68,7 @@ class CallbackModule(CallbackBase):
             node["ansible_facts"] = {k: v for k, v in facts.items() if not k.startswith(LEFT_OUT)}
         elif action == "node_state":
             self._state(node["modules"].setdefault("node_state", {}), told)
-        elif action == "node_preflight":
+        elif action in ("node_preflight", "engine_artefact"):
             node["modules"][action] = {key: value for key, value in told.items() if not key.startswith("_")}
         elif action in ("command", "shell") and "cmd" in told:
             said = told["cmd"] if isinstance(told["cmd"], str) else " ".join(told["cmd"])
