@@ -21,11 +21,13 @@ NODES = {
 def rendered(current: str, keep: bool = True, file: str = "/etc/hosts") -> str:
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)  # as Ansible's template
     environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
-    template = environment.from_string((ROOT / "roles/base/templates/hosts.j2").read_text(encoding="utf-8"))
-    node = {"contents": {file: current}}
-    return template.render(
-        base_hosts_file=file, base_node=node, base_manage_hosts=keep, groups={"all": list(NODES)}, hostvars=NODES
+    names, block = (
+        environment.from_string((ROOT / f"roles/base/templates/{name}.j2").read_text(encoding="utf-8"))
+        for name in ("names", "hosts")
     )
+    known = names.render(groups={"all": list(NODES)}, hostvars=NODES)
+    node = {"contents": {file: current}}
+    return block.render(base_hosts_file=file, base_node=node, base_manage_hosts=keep, base_names=known)
 
 
 def test_addresses_of_both_kinds_have_names_and_a_name_has_none() -> None:
