@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.monitoring_head import role
 from tests.support.report_fixture import make_run
 from toolkit import trends
 from toolkit.cli import cli
@@ -114,32 +115,6 @@ def test_what_could_not_run_is_refused_before_a_timer_starts_it(tmp_path, change
     assert "changed=0" in done.stdout
 
 
-def role(folder: Path, **variables: Any) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
-    """The whole role in check mode on a head that exists as a recording: its files and its folders."""
-    recording = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
-    state = recording.setdefault("modules", {}).setdefault("node_state", {})
-    state.setdefault("files", {})["/opt/toolkit"] = "file"
-    recording.setdefault("commands", {})["systemd-analyze calendar *"] = {"rc": 0, "changed": False, "stdout": ""}
-    (folder / "node.json").write_text(json.dumps(recording))
-    common = {
-        "ansible_connection": "canned",
-        "ansible_host": "192.0.2.11",
-        "canned_recording": str(folder / "node.json"),
-    }
-    common |= {"canned_log": str(folder / "log"), "monitoring_revalidate_toolkit": "/opt/toolkit", **variables}
-    hosts = folder / "hosts.yml"
-    hosts.write_text(yaml.safe_dump({"all": {"vars": common, "children": {"heads": {"hosts": {"node1": {}}}}}}))
-    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "HOME": str(folder)}
-    environment["ANSIBLE_CONNECTION_PLUGINS"] = str(ROOT / "tests/plugins/connection")
-    command = ["ansible-playbook", "-i", str(hosts), "--check", "playbooks/monitoring.yml"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    calls = [json.loads(line) for line in (folder / "log").read_text().splitlines()]
-    (wanted,) = [call["args"] for call in calls if call["module"] == "managed_files"]
-    files, folders = ({entry["path"]: entry for entry in wanted[key]} for key in ("files", "directories"))
-    return files, folders
-
-
 UNITS = [f"/etc/systemd/system/elastic-ai-revalidate.{kind}" for kind in ("service", "timer")]
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 
@@ -147,14 +122,14 @@ TEXTFILES = "/var/lib/prometheus/node-exporter"
 def test_the_role_writes_units_and_opens_the_folder_of_figures_only_where_it_is_asked(tmp_path):
     for name in ("on", "off"):
         (tmp_path / name).mkdir()
-    files, folders = role(tmp_path / "on", monitoring_revalidate=WORDS, monitoring_revalidate_at="*-*-* 03:00")
+    files, folders, _ = role(tmp_path / "on", monitoring_revalidate=WORDS, monitoring_revalidate_at="*-*-* 03:00")
     service, timer = (files[path]["content"] for path in UNITS)
     assert "ExecStart=-/opt/toolkit validate --inventory /srv/site --fabric roce40 --profile network-quick " in service
     assert f"--metrics {TEXTFILES}/elastic_ai_site.prom" in service
     assert "OnCalendar=*-*-* 03:00" in timer
     assert folders[TEXTFILES]["mode"] == "0775"
     assert f"{TEXTFILES}/elastic_ai_site.prom" not in files
-    files, folders = role(tmp_path / "off")
+    files, folders, _ = role(tmp_path / "off")
     assert [files[path].get("state") for path in UNITS] == ["absent", "absent"]
     assert files[f"{TEXTFILES}/elastic_ai_site.prom"]["state"] == "absent"
     assert folders[TEXTFILES]["mode"] == "0755"

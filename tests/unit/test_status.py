@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import subprocess
@@ -11,7 +12,7 @@ from dataclasses import replace
 from datetime import date, datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,13 +25,14 @@ from toolkit.exits import Exit
 from toolkit.runs import Row
 from toolkit.status import lines as said
 from toolkit.status import looked, there
-from toolkit.status.looked import Alert, Kept, KeptHere, Looked, NodeSaid, PoolSaid
+from toolkit.status.looked import Alert, Kept, KeptHere, Looked, NodeSaid, Notifications, PoolSaid
 from validation.model import Node, SshTarget, Topology
 from validation.model.built import Deployment, NodeBuilt
 from validation.rules.punch import Point
 from validation.signing.statement import Statement
 
 NOW = datetime(2026, 11, 28, 12, tzinfo=timezone.utc)
+KEYS = Path(__file__).parents[2] / "roles/monitoring/files/keys_metrics.py"
 POOL = Path(__file__).parents[1] / "data/lease/slurm-22.05.8-nodes.txt"
 CERTIFICATE = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
                "/CN=x", "-keyout", "/dev/null")  # fmt: skip
@@ -44,7 +46,8 @@ def node(**changed: Any) -> NodeSaid:
 
 def head(**changed: Any) -> NodeSaid:
     backup = {"timestamp_seconds": NOW.timestamp() - 3600, "overdue_seconds": 90000.0, "unreadable": 0.0}
-    return node(**{"certificates": {"registry": 900.0}, "backup": backup, "alerts": (), **changed})
+    return node(**{"certificates": {"registry": 900.0}, "backup": backup, "alerts": (),
+                   "notifications": {"receivers": 2, "told": 0}, **changed})  # fmt: skip
 
 
 def built(**changed: Any) -> Deployment:
@@ -84,7 +87,8 @@ def test_a_site_that_is_well_says_so_in_every_line() -> None:
     assert {line.state for line in found} == {"ok"}, found
     assert said.exit_of(found) == Exit.OK
     assert [line.topic for line in found] == ["nodes", "release", "drift", "machines", "deployment", "pool", "leases",
-                                             "validation", "paper", "alerts", "certificates", "backup"]  # fmt: skip
+                                             "validation", "paper", "alerts", "notifications", "certificates",
+                                             "backup"]  # fmt: skip
 
 
 def _with(name: str, said_by: NodeSaid | str) -> Callable[[Looked], Looked]:
@@ -93,6 +97,10 @@ def _with(name: str, said_by: NodeSaid | str) -> Callable[[Looked], Looked]:
 
 def _here(**changed: Any) -> Callable[[Looked], Looked]:
     return lambda seen: replace(seen, here=replace(seen.here, **changed))
+
+
+def _told(**changed: Any) -> Callable[[Looked], Looked]:
+    return _with("head", head(notifications={"receivers": 2, "told": 0, **changed}))
 
 
 ALERT = Alert(name="GpuHot", severity="warning", where="gpu1", words="GPU 0 of gpu1 has 91 degrees")
@@ -130,6 +138,11 @@ FAILED = NodeBuilt(node="gpu1", outcome="failed", ok=1, changed=0, failure="cuda
         (_here(points="cannot be read: punch.yml:3"), "punch list", "unknown", "punch.yml:3"),
         (_with("head", head(alerts=(ALERT, ALERT))), "alerts", "bad", "2 fire: GpuHot (2)"),
         (_with("head", head(alerts="Prometheus does not answer")), "alerts", "unknown", "does not answer"),
+        (_with("head", head(notifications={"receivers": 0})), "notifications", "note", "nobody is told"),
+        (_with("head", head(notifications={"receivers": 0, "site": ["am:9093"]})), "notifications", "ok", "(am:9093)"),
+        (_told(told=3, follow=2), "notifications", "ok", "2 receivers; 3 alerts told, 2 left out because they follow"),
+        (_told(silenced=1), "notifications", "note", "1 alert silenced by somebody"),
+        (_told(fault="Alertmanager does not answer"), "notifications", "bad", "does not answer"),
         (_with("head", head(certificates={"a": 900.0, "b": 12.0})), "certificates", "bad", "b: ends in 12 days"),
         (_with("head", head(certificates={"a": -3.0})), "certificates", "bad", "a: ended 3 days ago"),
         (_with("head", head(certificates={"a": None})), "certificates", "unknown", "cannot be read: a"),
@@ -149,14 +162,21 @@ def test_what_is_not_well_is_said_of_its_topic(
     assert (line.state, words in line.words) == (state, True), line
     others = [one for one in said.lines(seen) if one.topic != topic and one.state not in ("ok", "note")]
     assert not others
-    wanted = {"bad": Exit.FAILED, "unknown": Exit.INCOMPLETE, "note": Exit.OK}[state]
+    wanted = {"bad": Exit.FAILED, "unknown": Exit.INCOMPLETE}.get(state, Exit.OK)
     assert said.exit_of(said.lines(seen)) == wanted
 
 
 def test_a_site_without_pool_and_monitoring_has_no_lines_of_them() -> None:
     seen = replace(well(), pool=None, nodes={"head": node(), "gpu1": node()})
     topics = {line.topic for line in said.lines(seen)}
-    assert not topics & {"pool", "leases", "alerts", "certificates", "backup"}
+    assert not topics & {"pool", "leases", "alerts", "notifications", "certificates", "backup"}
+
+
+def test_that_alerts_do_not_arrive_is_said_beside_the_alert_itself() -> None:
+    alert = Alert(name="NotificationsFail", severity="critical", where="head", words="Alerts do not arrive by email")
+    seen = _with("head", head(alerts=(alert,)))(well())
+    assert (of(seen, "alerts").state, of(seen, "notifications").state) == ("bad", "bad")
+    assert of(seen, "notifications").about == ("Alerts do not arrive by email",)
 
 
 @pytest.fixture
@@ -226,14 +246,16 @@ def test_the_head_reads_its_certificates_and_backups(root: Path) -> None:
 
 
 @pytest.fixture
-def prometheus() -> Iterator[HTTPServer]:
+def answering() -> Iterator[HTTPServer]:
+    """Prometheus and Alertmanager in one: `body` by path."""
+
     class Answer(BaseHTTPRequestHandler):
-        body = b""
+        body: ClassVar[dict[str, Any]] = {}
 
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(self.body)
+            self.wfile.write(json.dumps(self.body[self.path]).encode() if self.path in self.body else b"")
 
         def log_message(self, *_: object) -> None:
             pass
@@ -245,19 +267,61 @@ def prometheus() -> Iterator[HTTPServer]:
     server.server_close()
 
 
-def test_alerts_that_fire_are_asked_of_prometheus(root: Path, prometheus: HTTPServer) -> None:
-    address = f"http://127.0.0.1:{prometheus.server_port}"
-    assert there.alerts(root, address) is None, "no Prometheus is set up"
-    (root / there.PROMETHEUS).mkdir(parents=True)
-    assert str(there.alerts(root, address)).startswith("Prometheus does not answer"), "an empty answer"
+def addresses(root: Path, **said_there: Any) -> None:
+    (root / there.PROMETHEUS).mkdir(parents=True, exist_ok=True)
+    (root / there.ADDRESSES).parent.mkdir(parents=True, exist_ok=True)
+    (root / there.ADDRESSES).write_text(json.dumps(said_there))
+
+
+def test_alerts_that_fire_are_asked_of_prometheus_where_the_role_has_it_listen(
+    root: Path, answering: HTTPServer
+) -> None:
+    body = answering.RequestHandlerClass.body  # type: ignore[attr-defined]
+    assert there.alerts(root) is None, "no Prometheus is set up"
+    addresses(root, prometheus=f"0.0.0.0:{answering.server_port}")
+    assert str(there.alerts(root)).startswith(f"Prometheus does not answer at http://127.0.0.1:{answering.server_port}")
     labels = {"alertname": "GpuHot", "severity": "warning", "node": "gpu1"}
     rows = [{"state": state, "labels": labels, "annotations": {"summary": "hot"}} for state in ("firing", "pending")]
-    prometheus.RequestHandlerClass.body = json.dumps({"data": {"alerts": rows}}).encode()  # type: ignore[attr-defined]
-    assert there.alerts(root, address) == [
-        {"name": "GpuHot", "severity": "warning", "where": "gpu1", "words": "hot"}
-    ]  # fmt: skip
-    prometheus.RequestHandlerClass.body = b'{"data": {"alerts": [7]}}'  # type: ignore[attr-defined]
-    assert str(there.alerts(root, address)).startswith("Prometheus does not answer")
+    body["/api/v1/alerts"] = {"data": {"alerts": rows}}
+    assert there.alerts(root) == [{"name": "GpuHot", "severity": "warning", "where": "gpu1", "words": "hot"}]
+    body["/api/v1/alerts"] = {"data": {"alerts": [7]}}
+    assert str(there.alerts(root)).startswith("Prometheus does not answer")
+
+
+def test_what_listens_everywhere_is_asked_here() -> None:
+    asked_at = {"127.0.0.1:9090": "127.0.0.1:9090", ":9091": "127.0.0.1:9091", "0.0.0.0:1": "127.0.0.1:1",
+                "[::]:9090": "[::1]:9090", "192.0.2.7:99": "192.0.2.7:99", "[fd00::1]:9": "[fd00::1]:9"}  # fmt: skip
+    assert {listens: there.address_of(listens) for listens in asked_at} == {
+        listens: f"http://{wanted}" for listens, wanted in asked_at.items()
+    }
+
+
+def test_what_alertmanager_tells_and_leaves_out(root: Path, answering: HTTPServer) -> None:
+    assert there.notifications(root) is None
+    addresses(root, prometheus="127.0.0.1:9090", alertmanager="", receivers=0, site=["am.example.net:9093"])
+    assert there.notifications(root) == {"receivers": 0, "site": ["am.example.net:9093"]}
+    addresses(root, alertmanager=f"127.0.0.1:{answering.server_port}", receivers=2, site=[])
+    assert "Alertmanager does not answer" in there.notifications(root)["fault"]  # type: ignore[index]
+    states: tuple[tuple[list[str], list[str]], ...] = (([], []), ([], ["a"]), (["s"], []), (["s"], ["a"]))
+    rows = [{"status": {"silencedBy": silenced, "inhibitedBy": followed}} for silenced, followed in states]
+    answering.RequestHandlerClass.body["/api/v2/alerts"] = rows  # type: ignore[attr-defined]
+    found = there.notifications(root)
+    assert found == {"receivers": 2, "site": [], "told": 1, "follow": 1, "silenced": 2}
+    assert Notifications.model_validate(found).told == 1
+
+
+def test_certificates_and_rotations_are_those_that_prometheus_is_told_of() -> None:
+    """The program on the head and the one that is sent there cannot share a list; this holds them together."""
+    texts = {path: ast.parse(path.read_text("utf-8")) for path in (KEYS, Path(there.__file__))}
+    for name in ("CERTIFICATES", "ROTATIONS"):
+        lists = [
+            ast.literal_eval(one.value)
+            for tree in texts.values()
+            for one in tree.body
+            if isinstance(one, ast.Assign) and one.targets[0].id == name  # type: ignore[attr-defined]
+        ]
+        assert len(lists) == 2
+        assert lists[0] == lists[1]
 
 
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said_by: dict[str, Any], *words: str) -> Result:
@@ -284,8 +348,8 @@ def test_the_command_prints_a_screen_and_an_answer(tmp_path: Path, monkeypatch: 
     every = {"head": head(backup=None).model_dump(mode="json"), "gpu1": good, "gpu2": good}
     done = asked(tmp_path, monkeypatch, every)
     assert done.exit_code == 0, done.output
-    assert "nodes         all answer (3 nodes)" in done.output
-    assert "validation    NOTE: no judged run of this site here" in done.output
+    assert "nodes          all answer (3 nodes)" in done.output
+    assert "validation     NOTE: no judged run of this site here" in done.output
     silent = asked(tmp_path, monkeypatch, {**every, "gpu2": "No route to host"}, "--json")
     assert silent.exit_code == Exit.FAILED
     found = answers.check(silent.stdout, "status")

@@ -59,7 +59,7 @@ def lines(seen: Looked) -> list[Line]:
     """All topics that this site has, always in the same order."""
     topics: tuple[Callable[[Looked], Line | None], ...] = (
         _nodes, _release, _drift, _machines, _deployed, _pool, _work, _validated, _paper, _points, _alerts,
-        _certificates, _backups, _begun,
+        _notified, _certificates, _backups, _begun,
     )  # fmt: skip
     return [line for topic in topics if (line := topic(seen)) is not None]
 
@@ -235,6 +235,38 @@ def _alerts(seen: Looked) -> Line | None:
     names = [f"{name} ({count})" if count > 1 else name for name, count in counts.most_common()]
     only_info = all(one.severity == "info" for one in said.alerts)
     return Line("alerts", "note" if only_info else "bad", f"{len(said.alerts)} fire: {some(names)}", "", about)
+
+
+FAILING = ("NotificationsFail", "AlertmanagerDown")
+"""Alerts that say that alerts do not arrive."""
+
+
+def _notified(seen: Looked) -> Line | None:
+    head = seen.on_head
+    said = head.notifications if isinstance(head, NodeSaid) else None
+    if said is None or not isinstance(head, NodeSaid):
+        return None
+    if said.fault:
+        return Line("notifications", "bad", said.fault, f"systemctl status prometheus-alertmanager on {seen.head}")
+    fires = head.alerts if isinstance(head.alerts, tuple) else ()
+    about = tuple(one.words for one in fires if one.name in FAILING)
+    if about:
+        return Line("notifications", "bad", "alerts do not arrive", f"journalctl on {seen.head}, see below", about)
+    others = f"the site's Alertmanager ({some(said.site)})" if said.site else ""
+    if said.told is None:
+        if others:
+            return Line("notifications", "ok", f"by {others}")
+        do = "monitoring_mail or monitoring_webhooks in the inventory, then toolkit deploy"
+        return Line("notifications", "note", "nobody is told of alerts: no receiver is named", do)
+    words = f"{number_of(said.receivers, 'receiver')}{f' and {others}' if others else ''}"
+    words += f"; {number_of(said.told, 'alert')} told" if said.told else ""
+    words += f", {said.follow} left out because {'it follows' if said.follow == 1 else 'they follow'}" * bool(
+        said.follow
+    )
+    if said.silenced:
+        do = f"amtool silence query on {seen.head}"
+        return Line("notifications", "note", f"{words}; {number_of(said.silenced, 'alert')} silenced by somebody", do)
+    return Line("notifications", "ok", words)
 
 
 def _certificates(seen: Looked) -> Line | None:

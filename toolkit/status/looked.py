@@ -72,8 +72,20 @@ class Alert(_Said):
     words: _Text
 
 
+class Notifications(_Said):
+    """Whom alerts are told. site: Alertmanagers of the site; told, follow, silenced: of the alerts that the head's
+    Alertmanager has, None where it has none of its own; fault: why it does not answer."""
+
+    receivers: int = Field(ge=0)
+    site: tuple[_Text, ...] = ()
+    told: int | None = Field(default=None, ge=0)
+    follow: int = Field(default=0, ge=0)
+    silenced: int = Field(default=0, ge=0)
+    fault: _Text = ""
+
+
 class NodeSaid(_Said):
-    """What a node says of itself; the last four are the head's alone."""
+    """What a node says of itself; the last five are the head's alone."""
 
     recorded: bool
     release: _Text
@@ -86,6 +98,7 @@ class NodeSaid(_Said):
     rotations: tuple[_Text, ...] = ()
     backup: dict[str, float] | None = None
     alerts: tuple[Alert, ...] | _Text | None = None
+    notifications: Notifications | None = None
 
 
 @dataclass(frozen=True)

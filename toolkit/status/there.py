@@ -38,7 +38,10 @@ ROTATIONS = {
 BACKUP = "var/lib/prometheus/node-exporter/elastic_ai_backup.prom"
 BACKUPS = "etc/elastic-ai/backup/backup.json"
 PROMETHEUS = "etc/prometheus"
-ALERTS = "http://127.0.0.1:9090/api/v1/alerts"
+ADDRESSES = "etc/elastic-ai/monitoring/addresses.json"
+"""Where role monitoring has Prometheus and Alertmanager listen, and how many receivers it was given."""
+LISTENS = "127.0.0.1:9090"
+"""Where Prometheus answers if nothing is said."""
 MOST = 20
 """Of anything that is listed; what is beyond is counted."""
 LIMIT_S = 20
@@ -144,14 +147,26 @@ def backup(root: Path) -> dict[str, float] | None:
     return found
 
 
-def alerts(root: Path, address: str = ALERTS) -> list[dict[str, str]] | str | None:
+def address_of(listens: str) -> str:
+    """How this machine asks what listens there; an address that is all of them is asked at its own."""
+    host, _, port = listens.rpartition(":")
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104 - read, not opened
+    return f"http://{host}:{port}"
+
+
+def _got(url: str) -> Any:
+    """The JSON that is answered there. OSError or ValueError where none is."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=LIMIT_S) as answer:
+        return json.loads(answer.read(MOST_BYTES))
+
+
+def alerts(root: Path, base: str = "") -> list[dict[str, str]] | str | None:
     """What fires; why it is not known; None where no Prometheus is set up."""
     if not (root / PROMETHEUS).is_dir():
         return None
+    base = base or address_of(str(_json(root / ADDRESSES).get("prometheus") or LISTENS))
     try:
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(address, timeout=LIMIT_S) as answer:
-            rows = json.loads(answer.read(MOST_BYTES))["data"]["alerts"]
         return [
             {
                 "name": str(row["labels"].get("alertname", "")),
@@ -159,11 +174,31 @@ def alerts(root: Path, address: str = ALERTS) -> list[dict[str, str]] | str | No
                 "where": str(row["labels"].get("node") or row["labels"].get("instance") or ""),
                 "words": str(row["annotations"].get("summary", ""))[:300],
             }
-            for row in rows
+            for row in _got(f"{base}/api/v1/alerts")["data"]["alerts"]
             if row["state"] == "firing"
         ][:1000]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
-        return f"Prometheus does not answer: {fault}"[:300]
+        return f"Prometheus does not answer at {base}: {fault}"[:300]
+
+
+def notifications(root: Path) -> dict[str, Any] | None:
+    """Whom alerts are told, and what Alertmanager leaves out; None where role monitoring has set up nothing."""
+    said = _json(root / ADDRESSES)
+    if not said:
+        return None
+    found = {"receivers": int(said.get("receivers") or 0), "site": [str(one) for one in said.get("site") or []][:MOST]}
+    listens = str(said.get("alertmanager") or "")
+    if not listens:
+        return found
+    base = address_of(listens)
+    try:
+        rows = _got(f"{base}/api/v2/alerts")
+        by_somebody = [row for row in rows if row["status"]["silencedBy"]]
+        followed = [row for row in rows if row["status"]["inhibitedBy"] and not row["status"]["silencedBy"]]
+        return {**found, "told": len(rows) - len(by_somebody) - len(followed), "follow": len(followed),
+                "silenced": len(by_somebody)}  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as fault:
+        return {**found, "fault": f"Alertmanager does not answer at {base}: {fault}"[:300]}
 
 
 def looked(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, Any]:
@@ -186,6 +221,7 @@ def looked(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, Any]:
         said["rotations"] = [name for name, path in ROTATIONS.items() if (root / path).exists()]
         said["backup"] = backup(root)
         said["alerts"] = alerts(root)
+        said["notifications"] = notifications(root)
     return said
 
 
