@@ -11,7 +11,10 @@ import pytest
 import yaml
 
 from tests.support.alert_cases import CASES, Case, steady
+from tests.support.alert_cases_more import MORE
 from tests.support.alert_cases_parts import PARTS
+
+ALL = (*CASES, *PARTS, *MORE)
 
 RULES = Path(__file__).parents[2] / "roles/monitoring/files/rules.yml"
 PROMTOOL = shutil.which("promtool")
@@ -62,12 +65,12 @@ def test_the_rules_are_valid() -> None:
 
 
 def test_every_alert_has_a_case() -> None:
-    assert sorted(case.alert for case in (*CASES, *PARTS)) == sorted(alerts())
+    assert sorted(case.alert for case in ALL) == sorted(alerts())
 
 
 def test_each_alert_fires_when_it_says_and_is_quiet_when_all_is_well(tmp_path: Path) -> None:
     """By Prometheus's own evaluation, with the sentence that somebody reads at night."""
-    hold(tmp_path, [test for case in (*CASES, *PARTS) for test in of_case(case)])
+    hold(tmp_path, [test for case in ALL for test in of_case(case)])
 
 
 def test_the_pools_shares_are_of_all_servers(tmp_path: Path) -> None:

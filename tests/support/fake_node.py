@@ -96,7 +96,7 @@ def healthy(name: str) -> FakeNode:
     node = FakeNode(name)
     _base(node, last)
     _containers(node)
-    node.runs("munge", "prometheus-node-exporter")
+    node.runs("munge", "prometheus-node-exporter", "elastic-ai-node-metrics")
     node.files["/etc/munge/munge.key"] = ("key", "munge", "400")
     node.said["toolkit "] = (0, "")
     node.said["ss -Hltn 'sport = :9100'"] = (0, "LISTEN 0 4096 *:9100 *:*\n")

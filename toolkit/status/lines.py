@@ -257,9 +257,9 @@ def _notified(seen: Looked) -> Line | None:
         if others:
             return Line("notifications", "ok", f"by {others}")
         do = "monitoring_mail or monitoring_webhooks in the inventory, then toolkit deploy"
-        return Line("notifications", "note", "nobody is told of alerts: no receiver is named", do)
+        return Line("notifications", "note", "nobody is notified of alerts: no receiver is named", do)
     words = f"{number_of(said.receivers, 'receiver')}{f' and {others}' if others else ''}"
-    words += f"; {number_of(said.told, 'alert')} told" if said.told else ""
+    words += f"; {number_of(said.told, 'alert')} notified" if said.told else ""
     words += f", {said.follow} left out because {'it follows' if said.follow == 1 else 'they follow'}" * bool(
         said.follow
     )

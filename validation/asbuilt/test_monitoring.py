@@ -26,8 +26,8 @@ def _off(host: Host, *units: str) -> list[str]:
 def test_exporter_of_the_node_listens(host: Host, site: Site) -> None:
     """At the address that the inventory says."""
     _watched(site)
-    off = _off(host, _exporter(site))
-    assert not off, f"{_exporter(site)} does not run, or is not enabled"
+    off = _off(host, _exporter(site), "elastic-ai-node-metrics")
+    assert not off, f"does not run, or is not enabled: {', '.join(off)}"
     wanted = str(site.wants("monitoring_listen"))
     if wanted == "management":  # else at all addresses, where the inventory's is a name or not the node's own
         wanted = str(site.get("ansible_host", ""))
@@ -50,7 +50,9 @@ def test_prometheus_listens_where_it_should_and_nowhere_else(host: Host, site: S
         not_applicable(f"the head is {site.head}")
     if site.system.startswith("el"):
         not_applicable("this system has no package of Prometheus")
-    off = _off(host, "prometheus", "elastic-ai-pool-metrics", "elastic-ai-keys-metrics")
+    told = bool(site.wants("monitoring_mail") or site.wants("monitoring_webhooks"))
+    notifies = ["prometheus-alertmanager"] if told else []
+    off = _off(host, "prometheus", "elastic-ai-pool-metrics", "elastic-ai-keys-metrics", *notifies)
     assert not off, f"does not run, or is not enabled: {', '.join(off)}"
     wanted = str(site.wants("monitoring_prometheus_listen"))
     address, _, port = wanted.rpartition(":")

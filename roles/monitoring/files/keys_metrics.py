@@ -6,6 +6,7 @@
 Runs on the head, as root: others cannot see when the munge key was made. Nothing is read of a private key.
 """
 
+import json
 import os
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ DAY_S = 86400.0
 HELP = {
     "elastic_ai_certificate_days_left": "Days until a certificate's end, negative after it.",
     "elastic_ai_munge_key_age_days": "Days since the munge key of this head was made.",
+    "elastic_ai_pool_leavers": "Users who left a class: held are those whose jobs end, unsure those not known to have.",
     "elastic_ai_rotation_open": "1 where a rotation of a key was begun and is not finished.",
 }
 CERTIFICATES = {
@@ -27,6 +29,8 @@ CERTIFICATES = {
     "registry client": "etc/elastic-ai/registry/client.crt",
     "pool page": "etc/elastic-ai/page/tls.crt",
 }
+LEAVING = "etc/elastic-ai/slurm/leavers.json"
+LEAVERS = {"held": "held", "unsure": "since"}
 MUNGE_KEY = "etc/elastic-ai/slurm/munge.key"
 ROTATIONS = {
     "munge-key": "etc/elastic-ai/slurm/rotation/rotation.json",
@@ -48,6 +52,15 @@ def end_of(path):
     return ssl.cert_time_to_seconds(done.stdout.strip().split("=", 1)[1])
 
 
+def leavers(path):
+    """Samples of what elastic-ai-pool-sync keeps of users who leave; none where it keeps nothing."""
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return [("elastic_ai_pool_leavers", {"state": state}, len(kept[key])) for state, key in LEAVERS.items()]
+    except FileNotFoundError:
+        return [("elastic_ai_pool_leavers", {"state": state}, 0) for state in LEAVERS] if path.parent.is_dir() else []
+
+
 def read(root=ROOT):
     """(samples, what went wrong or None)."""
     samples, fault, now = [], None, time.time()
@@ -64,6 +77,10 @@ def read(root=ROOT):
     for name, path in ROTATIONS.items():
         if (root / path).parent.parent.is_dir():
             samples.append(("elastic_ai_rotation_open", {"key": name}, int((root / path).exists())))
+    try:
+        samples += leavers(root / LEAVING)
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        fault = f"{root / LEAVING}: {problem}"
     return samples, fault
 
 

@@ -24,6 +24,7 @@ HELP = {
     "elastic_ai_pool_leased_gpus": "GPUs of the node that are leased, fractions added up.",
     "elastic_ai_pool_user_gpus": "GPUs that a user has (state running) or waits for (state pending).",
     "elastic_ai_pool_leases": "Leases by class of users and state.",
+    "elastic_ai_pool_accounting_queue": "Messages that wait for the accounting's database.",
     "elastic_ai_pool_longest_wait_seconds": "How long the oldest waiting lease has waited.",
 }
 #: States of a node, and flags of it, in which it takes work; in all others it takes none. Source: slurm_protocol_defs.c
@@ -190,6 +191,12 @@ def jobs(lines, shards_per_gpu, now, mps_per_gpu=100):
     return [*samples, ("elastic_ai_pool_longest_wait_seconds", {}, longest)]
 
 
+def accounting(lines):
+    """Samples of sdiag: what slurmctld keeps for slurmdbd; none where it does not say."""
+    found = (re.fullmatch(r"\s*DBD Agent queue size:\s*(\d+)\s*", line) for line in lines)
+    return [("elastic_ai_pool_accounting_queue", {}, int(m[1])) for m in found if m][:1]
+
+
 def reading():
     """(samples, what went wrong or None)."""
     wanted = ",".join(f"{name}:{width}" for name, width in JOB_FIELDS.items())
@@ -199,6 +206,7 @@ def reading():
         mps_per_gpu = shards_of(lines, "mps")
         found = nodes(lines, shards_per_gpu, mps_per_gpu)
         found += jobs(ask("squeue", "--all", "--noheader", "-O", wanted), shards_per_gpu, datetime.now(), mps_per_gpu)
+        found += accounting(ask("sdiag"))
     except subprocess.CalledProcessError as fault:
         said = " ".join((fault.stderr or "").split()) or f"exit {fault.returncode}"
         return [("elastic_ai_pool_up", {}, 0)], f"{fault.cmd[0]}: {said}"
