@@ -129,7 +129,7 @@ def test_a_receiver_that_was_away_is_told_when_it_is_back(tmp_path: Path) -> Non
 
 
 FILE = "/etc/prometheus/elastic-ai-alertmanager.yml"
-ADDRESSES = "/etc/elastic-ai/monitoring/addresses.json"
+ADDRESSES = "/etc/elastic-ai/monitoring.json"
 
 
 def test_the_role_brings_alertmanager_where_a_receiver_is_named_and_prints_no_password(tmp_path: Path) -> None:

@@ -27,6 +27,18 @@ Id=chrony.service
 ActiveState=active
 UnitFileState=enabled
 
+Id=nvidia-persistenced.service
+ActiveState=inactive
+UnitFileState=enabled
+ConditionResult=no
+ConditionTimestamp=Sat 2026-11-28 13:10:24 UTC
+
+Id=munge.service
+ActiveState=inactive
+UnitFileState=enabled
+ConditionResult=no
+ConditionTimestamp=
+
 Id=slurmctld.service
 ActiveState=inactive
 UnitFileState=disabled
@@ -75,6 +87,7 @@ def test_units_that_are_enabled_and_units_that_have_failed(programs: dict[str, A
     assert found == {
         ("unit_active", "docker"): 0,
         ("unit_active", "chrony"): 1,
+        ("unit_active", "munge"): 0,
         ("units_failed",): 2,
         ("unit_failed", "elastic-ai-pool-sync"): 1,
         ("unit_failed", "var-lib-x.mount"): 1,

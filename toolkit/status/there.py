@@ -38,7 +38,7 @@ ROTATIONS = {
 BACKUP = "var/lib/prometheus/node-exporter/elastic_ai_backup.prom"
 BACKUPS = "etc/elastic-ai/backup/backup.json"
 PROMETHEUS = "etc/prometheus"
-ADDRESSES = "etc/elastic-ai/monitoring/addresses.json"
+ADDRESSES = "etc/elastic-ai/monitoring.json"
 """Where role monitoring has Prometheus and Alertmanager listen, and how many receivers it was given."""
 LISTENS = "127.0.0.1:9090"
 """Where Prometheus answers if nothing is said."""

@@ -21,6 +21,7 @@ MOST_UNITS = 20
 #: What a node cannot do its work without, where it is enabled.
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "mariadb", "mysqld", "slurmdbd", "slurmctld", "slurmd", "munge",
          "chrony", "chronyd", "docker", "sssd")  # fmt: skip
+SHOWN = ("Id", "ActiveState", "UnitFileState", "ConditionResult", "ConditionTimestamp")
 SEVERITIES = {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
 #: Counters of the card or of soft-RoCE by which packets were sent again. Source: rdma-core's and the kernel's names.
 RESENT = ("packet_seq_err", "out_of_sequence", "local_ack_timeout_err", "implied_nak_seq_err", "rnr_nak_retry_err",
@@ -47,7 +48,7 @@ def units(ask):
     """Samples of the units that a node needs, and of those that have failed."""
     samples = []
     named = [f"{name}.service" for name in UNITS]
-    said = ask(["systemctl", "show", "--property=Id,ActiveState,UnitFileState", *named])
+    said = ask(["systemctl", "show", f"--property={','.join(SHOWN)}", *named])
     seen = set()
     for block in (said or "").split("\n\n"):
         fields = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -55,6 +56,8 @@ def units(ask):
         if not name or name in seen or fields.get("UnitFileState") not in ("enabled", "enabled-runtime"):
             continue
         seen.add(name)
+        if fields.get("ConditionResult") == "no" and fields.get("ConditionTimestamp"):
+            continue  # it was asked whether it is to run here, and it is not: nvidia-persistenced without a GPU
         runs = fields.get("ActiveState") in ("active", "reloading", "activating")
         samples.append(("elastic_ai_unit_active", {"unit": name}, int(runs)))
     said = ask(["systemctl", "list-units", "--failed", "--plain", "--no-legend", "--no-pager"])
