@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from toolkit.validate.request import NewRuns, Output, ValidateRequest
 from toolkit.validate.training import TrainingRequest
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
-from validation.measures.recovery import recovery_probe
+from validation.measures.recovery import head_restart, recovery_probe
 from validation.model import CriterionVerdict
 from validation.plan.request import PlanError
 from validation.probes.tool import Ran
@@ -50,7 +51,7 @@ def judged(docs: dict[str, Any]) -> dict[str, CriterionVerdict]:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"suites": ("recovery",)}, "suite recovery reboots every GPU server and lets one die under a job; allow it"),
+        ({"suites": ("recovery",)}, "suite recovery reboots every GPU server and the head, and lets a server die"),
         ({"suites": ("transport",), "reboots": 3}, "--reboots allows what suite recovery does; give --suite recovery"),
     ],
 )  # fmt: skip
@@ -73,7 +74,7 @@ def test_consent_is_an_option_of_the_plan_and_a_profile_that_names_the_suite_is_
 def test_each_gpu_server_is_rebooted_and_the_last_one_dies() -> None:
     plan = plan_of(hardware(), ("recovery",), options={"reboots": 3})
     assert [m.id for m in plan.measurements] == [
-        "recovery-reboots.gpu1", "recovery-reboots.gpu2", "recovery-dead.gpu2"
+        "recovery-reboots.gpu1", "recovery-reboots.gpu2", "recovery-dead.gpu2", "recovery-head.head"
     ]  # fmt: skip
     assert all(len(ids) == 1 for ids in plan.rounds)
     job = job_for(plan.measurements[0], hardware())
@@ -129,3 +130,78 @@ def test_a_server_with_a_job_is_not_rebooted(monkeypatch: pytest.MonkeyPatch) ->
     doc = recovery_probe.probe(recovery_probe.Asked("reboots", "gpu1", ["ssh", "root@gpu1"], ["ssh", "root@head"]))
     assert doc["error"] == "gpu1: 17 runs there; nothing was rebooted"
     assert not any("systemctl reboot" in words or "drain" in words for words in asked)
+
+
+READ = "EAI boot {}\nEAI system running\nEAI link fab0 1\nEAI end\n"
+
+
+class Head:
+    """A head with Slurm: boots when it is told to, and what it says then."""
+
+    def __init__(self, nodes: str = "gpu1 mixed\ngpu2 idle\n", job: str = "RUNNING", boot: str = "a") -> None:
+        self.boot, self.after, self.job, self.asked = boot, nodes, job, list[str]()
+
+    def ask(self, ssh: list[str], words: str, timeout_s: float = 0) -> Ran:
+        self.asked.append(words)
+        time.sleep(0.002)
+        booted = any("systemctl reboot" in one for one in self.asked)
+        said = {
+            "sbatch": "17\n",
+            "squeue": "17 RUNNING\n18 PENDING\n",
+            "sinfo": self.after if booted else "gpu1 mixed\ngpu2 idle\n",
+            "show job 17": f"JobState={self.job if booted else 'RUNNING'}\n",
+            "show job 18": "JobState=PENDING\n",
+            "EAI boot": READ.format("b" if booted else self.boot),
+        }
+        return Ran(["ssh"], 0, next((text for mark, text in said.items() if mark in words), ""), "")
+
+
+def head_asked() -> recovery_probe.Asked:
+    return recovery_probe.Asked("head", "head", ["ssh", "root@head"], ["ssh", "root@head"])
+
+
+def restart(monkeypatch: pytest.MonkeyPatch, head: Head) -> Any:
+    monkeypatch.setattr(recovery_probe, "ask", head.ask)
+    monkeypatch.setattr(recovery_probe, "_told", lambda words: 0)
+    monkeypatch.setattr(head_restart, "SETTLE_S", 0.0)
+    return recovery_probe.probe(head_asked())
+
+
+def test_a_head_whose_slurm_is_as_before_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    doc = restart(monkeypatch, Head())
+    assert doc["error"] is None
+    one = judged({"recovery-head.head": doc})["rc.head"].judgements[0]
+    assert (one.verdict, "2 jobs and 2 nodes as before" in one.reason) == ("pass", True)
+
+
+@pytest.mark.parametrize(
+    ("head", "words"),
+    [
+        (Head(nodes="gpu1 mixed\ngpu2 down*\n"), "gpu2 was idle, is down*"),
+        (Head(nodes="gpu1 mixed\n"), "gpu2 was idle, is unknown"),
+        (Head(job="NODE_FAIL"), "job 17 was running, is node_fail"),
+        (Head(job=""), "job 17 was running, is unknown"),
+    ],
+)
+def test_what_the_heads_restart_cost_is_named(monkeypatch: pytest.MonkeyPatch, head: Head, words: str) -> None:
+    one = judged({"recovery-head.head": restart(monkeypatch, head)})["rc.head"].judgements[0]
+    assert (one.verdict, one.reason_code, words in one.reason) == ("fail", "not-equal", True), one.reason
+
+
+def test_a_head_that_validates_is_not_rebooted(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = Head(boot=head_restart.BOOT_ID.read_text().strip())
+    doc = restart(monkeypatch, head)
+    assert doc["error"] == "head is the machine that validates; validate from another one"
+    assert not any("reboot" in words for words in head.asked)
+
+
+def test_a_restart_that_contradicts_itself_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    doc = restart(monkeypatch, Head())
+    said = json.loads(doc["stdout"])
+    for changes in (
+        {"jobs": {}},
+        {"settled_s": said["serves_s"] - 0.001},
+        {"boot": {**said["boot"], "reading": said["before"]}},
+    ):
+        with pytest.raises(ParseError):
+            parse("recovery", {**doc, "stdout": json.dumps({**said, **changes})}, {"what": "head"})

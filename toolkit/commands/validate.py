@@ -52,7 +52,7 @@ FRONT = (
     "--reboots",
     type=click.IntRange(1),
     metavar="N",
-    help="Allow suite recovery to reboot each GPU server so often, and to let one die under a job.",
+    help="Allow suite recovery to reboot each GPU server so often, the head once, and to let a server die under a job.",
 )
 @click.option(
     "--soak",

@@ -213,7 +213,8 @@ class ValidateRequest:
         asked = RECOVERY in suites and not self.of_old_run
         if asked and self.reboots is None:
             raise UsageFault(
-                "suite recovery reboots every GPU server and lets one die under a job; allow it with --reboots 3"
+                "suite recovery reboots every GPU server and the head, and lets a server die under a job; "
+                "allow it with --reboots 3"
             )
         if self.reboots is not None and not asked:
             raise UsageFault("--reboots allows what suite recovery does; give --suite recovery, of a new run")

@@ -8,8 +8,11 @@ from validation.plan.request import Part, Request, Suite, on_one_node
 MOST_REBOOTS = 20
 BOOT_S, READY_S, OWN_S = 120.0, 3600.0, 600.0
 """Estimated seconds of a boot; how long one may take; what is done beside boots."""
-UNALLOWED = "recovery: it reboots every GPU server and lets one die under a job; --reboots N allows it, N times each"
-_OF = {"reboots": ("rc.reboot",), "dead": ("rc.dead", "rc.back")}
+UNALLOWED = (
+    "recovery: it reboots every GPU server and the head, and lets a server die under a job; --reboots N allows it, "
+    "N times each server"
+)
+_OF = {"reboots": ("rc.reboot",), "dead": ("rc.dead", "rc.back"), "head": ("rc.head",)}
 
 
 def plan(request: Request) -> Part:
@@ -28,8 +31,11 @@ def plan(request: Request) -> Part:
         part.rounds.append([_one(node, "reboots", criteria, {"times": times}, times * BOOT_S, times * READY_S + OWN_S)])
     if any("heads" in node.groups for node in topology.nodes):
         part.rounds.append([_one(servers[-1], "dead", criteria, {}, 240.0, READY_S + OWN_S)])
+        head = next(node for node in topology.nodes if "heads" in node.groups)
+        part.rounds.append([_one(head, "head", criteria, {}, BOOT_S, 2 * READY_S + OWN_S)])
     else:
-        part.leave_out("recovery: no head, and so no Slurm that could find a dead node", "rc.dead", "rc.back")
+        missing = "recovery: no head, and so no Slurm that could find a dead node"
+        part.leave_out(missing, "rc.dead", "rc.back", "rc.head")
     return part
 
 
@@ -47,6 +53,6 @@ SUITE = Suite(
     "recovery",
     85,
     plan,
-    numbers={"reboots": "how often suite recovery reboots each GPU server; consent to that"},
+    numbers={"reboots": "how often suite recovery reboots each GPU server (the head once); consent to that"},
     most={"reboots": (MOST_REBOOTS, "what a handover waits for")},
 )

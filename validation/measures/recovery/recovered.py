@@ -13,6 +13,8 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.kinds.parsing import Parsed, ParseError, as_facts, json_object
 from validation.kinds.record import Kind, on_node
+from validation.measures.recovery.boots import Boot, Reading
+from validation.measures.recovery.head_judged import parse_head
 from validation.measures.recovery.plan import READY_S
 from validation.model import (
     Bound,
@@ -26,43 +28,13 @@ from validation.model import (
     Topology,
     VerdictName,
 )
-from validation.model.base import Model
-from validation.model.facts import Facts, Name, Positive
+from validation.model.facts import Facts, Name
 from validation.probes import ProbeDoc
 from validation.rules.criterion import Criterion
 
 OUT = ("down", "drain", "fail", "error", "unk", "not_resp")
 RUNNING = "RUNNING"
 MOST_NAMED = 4
-
-
-class Reading(Model):
-    """What a node says after a boot: links as `fab0 1`, GPUs by uuid, mounts, failed units of systemd."""
-
-    boot: Name
-    system: str
-    link: tuple[str, ...]
-    gpu: tuple[str, ...]
-    mount: tuple[str, ...]
-    failed: tuple[str, ...]
-
-    def other(self, before: Reading) -> list[str]:
-        """What is not as it was before, in words."""
-        odd = []
-        for name, mine, theirs in (
-            ("link", self.link, before.link), ("GPU", self.gpu, before.gpu), ("mount", self.mount, before.mount),
-            ("failed unit", self.failed, before.failed),
-        ):  # fmt: skip
-            odd += [f"{name} {one} is gone" for one in theirs if one not in mine]
-            odd += [f"{name} {one} is new" for one in mine if one not in theirs]
-        return odd
-
-
-class Boot(Model):
-    """One of them, and after how many seconds it was ready."""
-
-    ready_s: Positive
-    reading: Reading
 
 
 class RebootFacts(Facts):
@@ -108,6 +80,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Param]) -> Parsed:
     what = params.get("what")
     if said.get("what") != what:
         raise ParseError(f"recovery: {said.get('what')!r} was done, {what!r} was asked")
+    if what == "head":
+        return parse_head(said)
     if what == "dead":
         dead = as_facts(DeadFacts, {"type": "recovery-dead", **said}, "recovery")
         times = [at for at, _, _ in dead.states]

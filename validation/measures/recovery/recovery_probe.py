@@ -1,4 +1,5 @@
-"""Recovery of a node. `what` reboots: it is rebooted k times and read after each; dead: it dies while a job runs.
+"""Recovery of a node. `what` reboots: it is rebooted k times and read after each; dead: it dies while a job runs;
+head: it is the head, and Slurm is asked afterwards (head_restart.py).
 
 Runs beside the inventory, not on the node, which goes away. stdout = JSON. Reboots: `before`, and of each boot
 `ready_s` and what was read. Dead: `dead_at`, `alive_at` and `states`, each a moment with Slurm's words on node
@@ -228,13 +229,22 @@ def _killed(asked: Asked, job: str, boot: str) -> dict[str, Any]:
             "states": states}  # fmt: skip
 
 
+def _head(asked: Asked) -> dict[str, Any]:
+    from validation.measures.recovery.head_restart import restarted
+
+    return restarted(asked)
+
+
+_DO = {"reboots": reboots, "dead": dead, "head": _head}
+
+
 def probe(asked: Asked) -> ProbeDoc:
     """Do what was asked, with consent that the plan holds."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         command = ["recovery", asked.what, asked.node]
         try:
-            found = reboots(asked) if asked.what == "reboots" else dead(asked)
+            found = _DO[asked.what](asked)
         except Failed as fault:
             return Ran(command, 0, "", ""), {}, str(fault)
         return Ran(command, 0, json.dumps(found), ""), {}, None
