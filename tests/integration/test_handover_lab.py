@@ -150,7 +150,7 @@ def test_a_handover_from_the_first_fault_to_its_papers(site: Lab, tmp_path: Path
     said = led(lab, run)
     print(said[-3000:])
     found = verdicts(run)
-    for id_ in ("st.seen", "st.flock", "rc.reboot", "rc.dead", "rc.back"):
+    for id_ in ("st.seen", "st.flock", "rc.reboot", "rc.dead", "rc.back", "rc.head"):
         assert found[id_] == "pass", (id_, found[id_])
     for id_ in ("wt.seen", "wt.lost", "wt.back"):
         assert tests_of(run, id_) == {
