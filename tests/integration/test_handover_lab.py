@@ -59,7 +59,7 @@ def verdicts(run: Path) -> dict[str, str]:
     return {one["id"]: one["verdict"] for one in found["criteria"]}
 
 
-def tests_of(run: Path, id_: str) -> dict[str, str]:
+def of_each_test(run: Path, id_: str) -> dict[str, str]:
     """Witnessed test -> what a criterion says of it."""
     found = json.loads((run / "verdict.json").read_text())["criteria"]
     (one,) = (each for each in found if each["id"] == id_)
@@ -153,7 +153,7 @@ def test_a_handover_from_the_first_fault_to_its_papers(site: Lab, tmp_path: Path
     for id_ in ("st.seen", "st.flock", "rc.reboot", "rc.dead", "rc.back", "rc.head"):
         assert found[id_] == "pass", (id_, found[id_])
     for id_ in ("wt.seen", "wt.lost", "wt.back"):
-        assert tests_of(run, id_) == {
+        assert of_each_test(run, id_) == {
             "psu-feed": "not-measured",
             **dict.fromkeys(("cable-out", "leaf-off", "node-off", "power-back"), "pass"),
         }, id_

@@ -17,9 +17,9 @@ class Storage(Model):
     """A folder to be measured. `shared`: the same on every node that declares it by this name.
 
     What was ordered, None where nothing was: of each node by itself `read_gb_s`, `write_gb_s` (10^9 bytes a second),
-    `read_iops`, `write_iops` (4 KiB each) and `creates_per_s`; of all nodes at the same time `all_read_gb_s` and
-    `all_write_gb_s`. `link_gbps`: the link of a node to it, `all_link_gbps`: of the storage itself. `filesystem`: what
-    must be mounted there, as Linux names it. `size_gib`: what each node may write there.
+    `read_iops`, `write_iops` (4 KiB each), `creates_per_s` and `images_per_s`; of all nodes at the same time
+    `all_read_gb_s` and `all_write_gb_s`. `link_gbps`: the link of a node to it, `all_link_gbps`: of the storage itself.
+    `filesystem`: what must be mounted there, as Linux names it. `size_gib`: what each node may write there.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")
@@ -32,6 +32,7 @@ class Storage(Model):
     read_iops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     write_iops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     creates_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    images_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_read_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_write_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     link_gbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)

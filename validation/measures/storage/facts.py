@@ -69,6 +69,17 @@ class StorageFiles(Model):
         return MILLION / self.per_s if self.count else float("inf")
 
 
+class StoragePictures(Model):
+    """A pass of the training's loader: pictures, their bytes, and how many of these really came from the storage."""
+
+    phase: Literal["read", "decoded"]
+    count: Count
+    per_s: Positive
+    bytes: Count
+    from_storage: Count
+    processes: Count
+
+
 class StorageNode(Model):
     """One node at one storage. `unmeasured`: why something, or all, was not measured; "" where nothing is missing."""
 
@@ -80,6 +91,9 @@ class StorageNode(Model):
     file_bytes: Count = 0
     ops: tuple[StorageOp, ...] = ()
     files: tuple[StorageFiles, ...] = ()
+    pictures: tuple[StoragePictures, ...] = ()
+    pictures_kind: str = ""
+    pictures_error: str = ""
 
     def op(self, name: str) -> StorageOp | None:
         """One of its runs that has a figure."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
+from validation.measures.storage import pictures
 from validation.measures.storage.facts import StorageFacts, StorageOp, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Sample
 from validation.probes import ProbeDoc
@@ -143,11 +144,13 @@ def _node(report: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[dict[st
     why = _unmeasured(report)
     if not why and planned is not None and len(ops) != len(planned):
         raise ParseError(f"storage: {len(ops)} operations, {len(planned)} were planned")
-    laid = report.get("layout", {})
+    laid, shown = report.get("layout", {}), _dict(report.get("pictures", {}), "storage: pictures")
     node = {
         "node": report["node"], "path": report["path"], "unmeasured": why, "place": _place(report.get("place")),
         "engine": report.get("engine", ""), "file_bytes": laid.get("file_bytes", 0), "ops": ops,
         "files": _files(report.get("files", {}), params),
+        "pictures": pictures.rows(shown), "pictures_kind": shown.get("kind", ""),
+        "pictures_error": short(str(shown.get("error", ""))),
     }  # fmt: skip
     return node, rates
 
@@ -173,6 +176,9 @@ def parse_alone(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     samples = [sample for name, found in rates.items() for sample in _samples(name, found)]
     for one in facts.node.files:
         samples.append(Sample(metric=f"storage_{one.phase}_per_s", value=one.per_s, unit="1/s"))
+    for shown in facts.node.pictures:
+        metric = "storage_images_per_s" if shown.phase == "decoded" else "storage_images_read_per_s"
+        samples.append(Sample(metric=metric, value=shown.per_s, unit="1/s"))
     return samples, facts
 
 

@@ -18,7 +18,7 @@ ANSWER_S = 10.0
 OPS = ("write", "read", "randwrite", "randread")
 ONE = ("one-write", "one-read")
 TOGETHER = ("write", "read", "randread")
-OWN_S, FILES_S, SHARED_S = 6.0, 4.0, 15.0
+OWN_S, FILES_S, SHARED_S, PICTURES_S = 6.0, 4.0, 15.0, 10.0
 GDS = "GPUDirect Storage: not measured by this release, which had no machine with nvidia-fs and gdsio to try a probe on"
 LIMIT_S = 900.0
 """Of a measurement: its probe ends every step by itself long before."""
@@ -98,7 +98,7 @@ def _alone(
         ops = (*OPS, *ONE) if at == 0 or not shared else OPS  # one stream of one node is that of all
         storage = declared(node, name)
         params = {**_load(node, storage, ops), "path": storage.path}
-        takes = OWN_S + len(ops) * (SECONDS + RAMP_S + 0.5) + FILES_S
+        takes = OWN_S + len(ops) * (SECONDS + RAMP_S + 0.5) + FILES_S + PICTURES_S
         found.append(
             _measurement(f"storage-alone.{node.name}-{name}", "storage-alone", [node], params, criteria, takes)
         )

@@ -1,7 +1,8 @@
-"""What this node reads from and writes to one storage by itself: fio past the cache, then many small files.
+"""What this node reads from and writes to one storage by itself: fio past the cache, many small files, pictures.
 
 `stdout`: JSON with `place` (file system, mount options, room), `ops` (of each of storage_fio.OPS fio's own JSON and the
-bytes a second of each interval), `files` (count and seconds of each phase), `refused` and `silent` where something was
+bytes a second of each interval), `files` (count and seconds of each phase), `pictures`
+(as the training's loader reads them), `refused` and `silent` where something was
 not measured. Nothing is left in the storage however the probe ends; what a killed one left, the next one removes.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validation.probes import ProbeDoc, storage_files, storage_fio
+from validation.probes import ProbeDoc, storage_files, storage_fio, storage_pictures
 from validation.probes.storage_fio import Load
 from validation.probes.storage_place import Own, clear, looked_at, room
 from validation.probes.storage_watch import Say, Tell, watched
@@ -37,6 +38,7 @@ class Asked:
     filesystem: str = ""
 
 
+PICTURES_S = 120.0
 FILES_S = 4 * storage_files.PHASE_S + 20
 
 
@@ -90,6 +92,8 @@ def probe(args: Asked) -> ProbeDoc:
             measure_ops(args, load, own, say, tell, lambda name: {})
             say("many small files", FILES_S)
             tell(files=storage_files.measure(own.folder, args.files))
+            say("pictures as the training reads them", PICTURES_S)
+            tell(pictures=storage_pictures.measure(own.folder))
             say("removing what was written", 120.0)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

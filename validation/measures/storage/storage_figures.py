@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 from validation.measures.storage.facts import StorageFacts, StorageNode, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Measurement
+from validation.probes.storage_pictures import PASSES
 from validation.report.documents import RunDocuments
 from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
 
-_CRITERIA = ("st.read", "st.write", "st.randread", "st.randwrite", "st.readall", "st.writeall", "st.meta")
+_CRITERIA = ("st.read", "st.write", "st.randread", "st.randwrite", "st.readall", "st.writeall", "st.meta",
+             "st.loader")  # fmt: skip
 _HEAD = ("Storage", "Node", "Read GB/s", "Write GB/s", "Read IOPS", "Write IOPS", "One stream, read / write",
-         "Files made a second", "1,000,000 files (derived)", "Mounted")  # fmt: skip
+         "Files made a second", "1,000,000 files (derived)", "Pictures decoded / read a second", "Mounted")  # fmt: skip
 _CAPTION = (
     "Storage, past the nodes' caches: each node alone, and all nodes at the same time. What is derived from a rate was "
     "never measured."
@@ -49,7 +51,7 @@ def _rates(documents: RunDocuments, m: Measurement) -> Iterator[tuple[str, ...]]
             yield name, f"{node.node}, of all at once", *_node(node)
     else:
         who = m.nodes[0] if len(m.nodes) == 1 else "all at once"
-        yield name, who, f"not measured: {documents.lost(m.id)}", *([NONE] * 7)
+        yield name, who, f"not measured: {documents.lost(m.id)}", *([NONE] * 8)
 
 
 def _rate(node: StorageNode, name: str) -> str:
@@ -60,13 +62,14 @@ def _rate(node: StorageNode, name: str) -> str:
 def _node(node: StorageNode) -> tuple[str, ...]:
     create = node.phase("create")
     streams = [_rate(node, "one-read"), _rate(node, "one-write")]
-    place = node.place
+    place, shown = node.place, {one.phase: one.per_s for one in node.pictures}
     return (
         _rate(node, "read") if node.ops else f"not measured: {node.unmeasured}",
         *(_rate(node, name) for name in ("write", "randread", "randwrite")),
         NONE if streams == [NONE, NONE] else " / ".join(streams),
         NONE if create is None else number(create.per_s),
         NONE if create is None else f"{number(create.million_s)} s",
+        " / ".join(number(shown[name]) for name in ("decoded", "read")) if len(shown) == len(PASSES) else NONE,
         NONE if place is None else f"{place.filesystem}, {place.source}",
     )
 
@@ -79,7 +82,7 @@ def _sum(facts: StorageTogetherFacts) -> tuple[str, ...]:
         whole = [op for op in ops if op is not None]
         total = sum(op.iops if name.startswith("rand") else op.gb_s for op in whole)
         found.append(number(total) if whole and len(whole) == len(ops) else NONE)
-    return *found, *([NONE] * 4)
+    return *found, *([NONE] * 5)
 
 
 def _seen(documents: RunDocuments, m: Measurement) -> Iterator[tuple[str, ...]]:
