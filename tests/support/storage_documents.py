@@ -48,6 +48,15 @@ def place(**changes: Any) -> dict[str, Any]:
     return {**found, "device": "0:50", "free_bytes": 10**13, "total_bytes": 10**14, **changes}
 
 
+def shown_pictures(cached: float = 0.0) -> dict[str, Any]:
+    """Two processes, 300 pictures a second each, read; a tenth of it where they are decoded, too."""
+    of = {"read": 300, "decoded": 30}
+    each = {name: {"count": 3 * rate, "bytes": 3 * rate * 88_000, "seconds": 3.0,
+                   "from_storage": int(3 * rate * 88_000 * (1 - cached))} for name, rate in of.items()}  # fmt: skip
+    both = {name: {"workers": [one, one]} for name, one in each.items()}
+    return {"error": "", "count": 256, "bytes": 256 * 88_000, "kind": "JPEG", "processes": 2, **both}
+
+
 def report(m: Measurement, node: str, rates: Mapping[str, float] | None = None, **changes: Any) -> dict[str, Any]:
     p = m.params
     more = {"late": [], "waited_s": 0.1} if m.kind == "storage-together" else {}
@@ -59,7 +68,7 @@ def report(m: Measurement, node: str, rates: Mapping[str, float] | None = None, 
         counts = {"create": 2000, "open": 8000, "list": 100_000, "remove": 4000}
         each = {phase: {"count": p["files"], "seconds": int(str(p["files"])) / rate, "per_s": float(rate)}
                 for phase, rate in counts.items()}  # fmt: skip
-        found |= {"files": {"files": p["files"], **each}, "path": p["path"]}
+        found |= {"files": {"files": p["files"], **each}, "path": p["path"], "pictures": shown_pictures()}
     else:
         found["present"] = list(m.nodes)
     return {**found, **changes}
