@@ -57,6 +57,13 @@ def shown_pictures(cached: float = 0.0) -> dict[str, Any]:
     return {"error": "", "count": 256, "bytes": 256 * 88_000, "kind": "JPEG", "processes": 2, **both}
 
 
+def shown_beside(p: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """A node that receives 1.25 GB/s alone, and less of network and storage when both are used."""
+    net = {"alone": 1.25, "both": 1.0}
+    rows = {name: {"error": "", "late": [], "bytes": int(rate * 6e9), "seconds": 6.0} for name, rate in net.items()}
+    return {**rows, "read": operation("read", p, 1.5e9), **changes}
+
+
 def report(m: Measurement, node: str, rates: Mapping[str, float] | None = None, **changes: Any) -> dict[str, Any]:
     p = m.params
     more = {"late": [], "waited_s": 0.1} if m.kind == "storage-together" else {}
@@ -71,6 +78,8 @@ def report(m: Measurement, node: str, rates: Mapping[str, float] | None = None, 
         found |= {"files": {"files": p["files"], **each}, "path": p["path"], "pictures": shown_pictures()}
     else:
         found["present"] = list(m.nodes)
+    if "port" in p:
+        found["beside"] = shown_beside(p)
     return {**found, **changes}
 
 

@@ -18,8 +18,9 @@ class Storage(Model):
 
     What was ordered, None where nothing was: of each node by itself `read_gb_s`, `write_gb_s` (10^9 bytes a second),
     `read_iops`, `write_iops` (4 KiB each), `creates_per_s` and `images_per_s`; of all nodes at the same time
-    `all_read_gb_s` and `all_write_gb_s`. `link_gbps`: the link of a node to it, `all_link_gbps`: of the storage itself.
-    `filesystem`: what must be mounted there, as Linux names it. `size_gib`: what each node may write there.
+    `all_read_gb_s` and `all_write_gb_s`, and of storage and network where both are used `beside_share`. `link_gbps`:
+    the link of a node to it, `all_link_gbps`: of the storage itself. `filesystem`: what must be mounted there, as Linux
+    names it. `size_gib`: what each node may write there.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")
@@ -35,6 +36,7 @@ class Storage(Model):
     images_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_read_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_write_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    beside_share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     link_gbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_link_gbps: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
@@ -52,7 +54,7 @@ class Storage(Model):
 
     @model_validator(mode="after")
     def _possible(self) -> Storage:
-        together = ("all_read_gb_s", "all_write_gb_s", "all_link_gbps")
+        together = ("all_read_gb_s", "all_write_gb_s", "all_link_gbps", "beside_share")
         if not self.shared:
             for name in together:
                 if getattr(self, name) is not None:

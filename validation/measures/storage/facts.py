@@ -118,12 +118,25 @@ class StorageFacts(Facts):
     node: StorageNode
 
 
+class StorageBeside(Model):
+    """A node that sends over the fabric, alone and while all read the storage; bytes a second. `late`: nodes that were
+    not there when that began."""
+
+    node: Name
+    error: str = ""
+    net_alone: Figure = 0.0
+    net_both: Figure = 0.0
+    read_both: Figure = 0.0
+    late: tuple[Name, ...] = ()
+
+
 class StorageTogetherFacts(Facts):
     """All nodes at the same time."""
 
     type: Literal["storage-together"] = "storage-together"
     storage: Name
     nodes: tuple[StorageNode, ...] = Field(min_length=1)
+    beside: tuple[StorageBeside, ...] = ()
 
     @field_validator("nodes")
     @classmethod

@@ -26,8 +26,18 @@ def _alone(m: Measurement, topology: Topology) -> Job:
 
 def _all(m: Measurement, topology: Topology) -> Job:
     """Every node runs the probe; they begin together and meet in the storage itself."""
-    seats = tuple(Seat(node=name, call=_call(m, topology, name)) for name in m.nodes)
+    seats = tuple(Seat(node=name, call=_beside(m, topology, name)) for name in m.nodes)
     return Job(node=seats[0].node, probe=seats[0].call, sending=seats)
+
+
+def _beside(m: Measurement, topology: Topology, name: str) -> Call:
+    """What one of them is asked; beside the network with its own address and that of the next one."""
+    call = _call(m, topology, name)
+    if "port" not in m.params:
+        return call
+    after = m.nodes[(m.nodes.index(name) + 1) % len(m.nodes)]
+    mine, next_one = (topology.node(one).ports[0].address for one in (name, after))
+    return call.model_copy(update={"params": {**call.params, "address": mine, "peer": next_one}})
 
 
 KINDS = (

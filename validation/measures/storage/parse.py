@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
-from validation.measures.storage import pictures
+from validation.measures.storage import beside, pictures
 from validation.measures.storage.facts import StorageFacts, StorageOp, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Sample
 from validation.probes import ProbeDoc
@@ -200,7 +200,7 @@ def _reports(doc: ProbeDoc, params: Mapping[str, Any]) -> dict[str, dict[str, An
 
 def parse_together(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     """`storage_all_read_gb_s` and others: what all nodes together moved in each half second, where all have it."""
-    nodes, rates = [], []
+    nodes, rates, rows = [], [], []
     reports = _reports(doc, params)
     for node, report in reports.items():
         made, mine = _node(report, params)
@@ -209,7 +209,10 @@ def parse_together(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         met = report.get("present")
         if not made["unmeasured"] and (met is None or node not in met or not set(met) <= set(reports)):
             raise ParseError(f"storage: {node} does not say whom it met")
-    facts = as_facts(StorageTogetherFacts, {"storage": next(iter(reports.values()))["name"], "nodes": nodes}, "storage")
+        if raw := _dict(report.get("beside", {}), f"storage: {node}: beside the network"):
+            rows.append(beside.row(node, raw, _op("read", raw["read"], params)))
+    found = {"storage": next(iter(reports.values()))["name"], "nodes": nodes, "beside": rows}
+    facts = as_facts(StorageTogetherFacts, found, "storage")
     samples: list[Sample] = []
     for name in params.get("ops", OPS):
         every = [mine.get(name) or [] for mine in rates]

@@ -20,6 +20,7 @@ ONE = ("one-write", "one-read")
 TOGETHER = ("write", "read", "randread")
 OWN_S, FILES_S, SHARED_S, PICTURES_S = 6.0, 4.0, 15.0, 10.0
 GDS = "GPUDirect Storage: not measured by this release, which had no machine with nvidia-fs and gdsio to try a probe on"
+BESIDE, BANDWIDTH_PORT = "st.beside", 5201  # iperf3's own
 LIMIT_S = 900.0
 """Of a measurement: its probe ends every step by itself long before."""
 
@@ -108,6 +109,9 @@ def _alone(
 def _together(name: str, nodes: Sequence[Node], criteria: tuple[str, ...]) -> Measurement:
     load = {**_load(nodes[0], declared(nodes[0], name), TOGETHER), "nodes": tuple(node.name for node in nodes)}
     takes = 2 * OWN_S + len(TOGETHER) * (SECONDS + RAMP_S + 1.0)
+    if BESIDE in criteria and all(node.ports and node.ports[0].address for node in nodes):
+        load["port"] = BANDWIDTH_PORT
+        takes += 2 * (SECONDS + RAMP_S + 2.0)
     return _measurement(f"storage-together.{name}", "storage-together", nodes, load, criteria, takes)
 
 

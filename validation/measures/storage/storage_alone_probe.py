@@ -56,8 +56,11 @@ def ready(args: Asked, say: Say, tell: Tell, nodes: int = 1) -> Load:
 
 def measure_ops(
     args: Asked, load: Load, own: Own, say: Say, tell: Tell, before: Callable[[str], dict[str, Any]]
-) -> None:
-    """Files laid out, then each operation. `before`: what happens before each, and what of it is told with it."""
+) -> Load | None:
+    """Files laid out, then each operation; the load of the files, None where there are none.
+
+    `before`: what happens before each, and what of it is told with it.
+    """
     by = storage_fio.engine()
     say("writing the files", storage_fio.LAYOUT_S + storage_fio.OVER_S + 10)
     load, laid = storage_fio.lay_out(load, own.folder, by)
@@ -68,6 +71,7 @@ def measure_ops(
         say(name, load.seconds + load.ramp_s + storage_fio.OVER_S + 10)
         ops[name] = {**storage_fio.measure(name, load, own.folder, by), **more}
         tell(ops=ops)
+    return None if laid["error"] else load
 
 
 def report(kind: str, args: Asked, found: dict[str, Any]) -> tuple[Ran, dict[str, Any], str | None]:
