@@ -11,9 +11,10 @@ def of_unit(site: Site, unit: str | None) -> Site:
     if unit is None:
         return site
     topology = site.topology
-    nodes = tuple(node for node in topology.nodes if unit in node.groups)
+    groups = {host.name: host.groups for host in site.record.hosts}  # all of them; a node's are those of its part
+    nodes = tuple(node for node in topology.nodes if unit in groups.get(node.name, ()))
     if not nodes:
-        known = sorted({group for node in topology.nodes for group in node.groups})
+        known = sorted({group for node in topology.nodes for group in groups.get(node.name, ())})
         hint = or_nearest(unit, known, f"it has {', '.join(known[:12]) or 'none'}")
         raise UsageFault(f"--unit: the inventory has no nodes in a group {unit!r}; {hint}")
     names = {node.name for node in nodes}
