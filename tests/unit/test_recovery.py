@@ -16,7 +16,7 @@ from toolkit.validate.request import NewRuns, Output, ValidateRequest
 from toolkit.validate.training import TrainingRequest
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
-from validation.measures.recovery import head_restart, recovery_probe
+from validation.measures.recovery import head_restart, node_steps, recovery_probe
 from validation.model import CriterionVerdict
 from validation.plan.request import PlanError
 from validation.probes.tool import Ran
@@ -126,7 +126,7 @@ def test_a_server_with_a_job_is_not_rebooted(monkeypatch: pytest.MonkeyPatch) ->
         out = next((text for mark, text in said.items() if mark in words), "")
         return Ran(["ssh"], 0, out, "")
 
-    monkeypatch.setattr(recovery_probe, "ask", answer)
+    monkeypatch.setattr(node_steps, "ask", answer)
     doc = recovery_probe.probe(recovery_probe.Asked("reboots", "gpu1", ["ssh", "root@gpu1"], ["ssh", "root@head"]))
     assert doc["error"] == "gpu1: 17 runs there; nothing was rebooted"
     assert not any("systemctl reboot" in words or "drain" in words for words in asked)
@@ -161,8 +161,8 @@ def head_asked() -> recovery_probe.Asked:
 
 
 def restart(monkeypatch: pytest.MonkeyPatch, head: Head) -> Any:
-    monkeypatch.setattr(recovery_probe, "ask", head.ask)
-    monkeypatch.setattr(recovery_probe, "_told", lambda words: 0)
+    monkeypatch.setattr(node_steps, "ask", head.ask)
+    monkeypatch.setattr(node_steps, "told", lambda words: 0)
     monkeypatch.setattr(head_restart, "SETTLE_S", 0.0)
     return recovery_probe.probe(head_asked())
 

@@ -102,10 +102,10 @@ def test_a_unit_is_the_nodes_of_a_group(tmp_path: Path) -> None:
 
 def test_a_rack_is_a_group_that_a_site_adds_for_itself(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tests/data/walk/three-nodes", tmp_path / "site")
-    racks = "all: {children: {rack1: {hosts: {head: {}, gpu1: {}}}, rack2: {hosts: {gpu2: {}}}}}\n"
+    racks = "all: {children: {rack1: {hosts: {gpu1: {}}}, rack2: {hosts: {gpu2: {}}}}}\n"
     (tmp_path / "site/racks.yml").write_text(racks)
     site = read_site(tmp_path / "site")
-    assert [node.name for node in of_unit(site, "rack1").topology.nodes] == ["head", "gpu1"]
+    assert [node.name for node in of_unit(site, "rack1").topology.nodes] == ["gpu1"]
     assert [node.name for node in of_unit(site, "rack2").topology.nodes] == ["gpu2"]
     with pytest.raises(UsageFault, match="no nodes in a group 'rack3'; "):
         of_unit(site, "rack3")

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from validation.measures.recovery import recovery_probe as probe
+from validation.measures.recovery import node_steps as probe
 from validation.probes.tool import last_line, stopped
 
 SETTLE_S = 120.0
@@ -53,7 +53,7 @@ def restarted(asked: probe.Asked) -> dict[str, Any]:
         return _rebooted(asked, before, job)
     finally:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            probe._told([*asked.ssh, probe.line(asked.ssh, f"scancel {job}")])
+            probe.told([*asked.ssh, probe.line(asked.ssh, f"scancel {job}")])
 
 
 def _rebooted(asked: probe.Asked, before: dict[str, Any], job: str) -> dict[str, Any]:
