@@ -260,6 +260,24 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or apt, dnf or a repository could not be asked",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "mirror build": {
+        Exit.OK: "the mirror has all of the plan, and is signed",
+        Exit.FAILED: "no repository has a package that a role installs; it is named, and nothing was built",
+        Exit.USAGE: f"{_USAGE}, or a medium is full, a server stopped or a file is not the planned one; what came "
+        "stays, and the mirror is not signed",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what came stays, and the same command goes on",
+    },
+    "mirror verify": {
+        Exit.OK: "the signature is good, and every file is the signed one",
+        Exit.FAILED: "a file is damaged, missing, added or of another release, or the signature is not good; each is "
+        "named",
+        Exit.USAGE: f"{_USAGE}, or the folder is no mirror, or one that was not finished",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "mirror serve": {
+        Exit.OK: "served until it was ended",
+        Exit.USAGE: f"{_USAGE}, a mirror that nobody signed, or an address that cannot be listened at",
+    },
     "backup": {
         Exit.OK: "the backup was made, read back and copied, and every one that the head keeps can be read",
         Exit.FAILED: "none was made, or one that the head keeps cannot be read; it is named",

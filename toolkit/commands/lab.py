@@ -109,6 +109,12 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
         click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),
+        click.option(
+            "--mirror",
+            type=click.Path(path_type=Path, file_okay=False, exists=True),
+            metavar="FOLDER",
+            help="Let nodes reach this mirror (toolkit mirror) and nothing else.",
+        ),
         name_option,
     )
     for option in reversed(options):
@@ -201,6 +207,7 @@ def _refuse_with_add(ctx: click.Context) -> None:
         "os_name",
         "bmc",
         "switch",
+        "mirror",
         *(f"{one.engine}_python" for one in FRAMEWORKS),
     ):
         if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from toolkit.command_class import group
 from toolkit.commands.options import inventory_option
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.interruption import term_as_ctrl_c
 from toolkit.working import duration, working
@@ -36,7 +39,10 @@ def mirror() -> None:
     """Make a mirror for a hall without internet.
 
     \b
-    toolkit mirror plan -i inventories/SITE          what it would hold, its size and time
+    toolkit mirror plan -i inventories/SITE                          what it would hold, its size and time
+    toolkit mirror build /mnt/medium -i inventories/SITE --key KEY   download, sign
+    toolkit mirror verify /mnt/medium                                in the hall: every file is the signed one
+    toolkit mirror serve /mnt/medium --listen 10.0.0.5:8080 --vars inventories/SITE/group_vars/all/mirror.yml
     """
 
 
@@ -82,7 +88,9 @@ def print_plan(made: Plan) -> None:
 
     for one in made.repositories:
         click.echo(f"{size_words(one.size):>9}  {one.system:<11} {one.name}: {number_of(len(one.packages), 'package')}")
-    for kind, names in (("image", made.images), ("wheels", made.wheels), ("engine", made.engines)):
+    if made.wheels:
+        click.echo(f"{'':>9}  {'wheels':<11} {len(made.wheels)} of the toolkit (requirements.lock)")
+    for kind, names in (("image", made.images), ("engine", made.engines)):
         for name in names:
             click.echo(f"{'':>9}  {kind:<11} {name}")
     for note in made.notes:
@@ -92,5 +100,124 @@ def print_plan(made: Plan) -> None:
         there = f" (there: {', '.join(gone.versions[:3])})" if any(gone.versions) else ""
         click.echo(f"missing: {gone.system}: {gone.name}{version}, which role {gone.role} installs{there}", err=True)
     rate = made.rate_bytes_s
-    time = f", about {duration(made.size / rate)} to download at the rate of the indices" if rate else ""
+    time = f", up to {duration(made.size / rate)} to download (at the rate of the indices)" if rate else ""
     click.echo(f"all: {size_words(made.size)}{time}")
+
+
+folder_argument = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+
+
+@mirror.command(epilog=epilogue("mirror build"))
+@folder_argument
+@inventory_option
+@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE",
+              help="Sign with this OpenSSH key.")  # fmt: skip
+@sources_option
+@at_option
+@recorded_option
+def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
+    """Download what a mirror for this site lacks in FOLDER, and sign all of it.
+
+    Each file is taken only with the hash of the signed index that it came from. What FOLDER has already is not
+    downloaded again: a build that was broken off goes on, and a later one brings what is new. Until all is there the
+    mirror is not signed, and nobody trusts it.
+
+    \b
+    toolkit mirror build /mnt/medium -i inventories/SITE --key ~/.ssh/id_ed25519
+
+    Tools: apt-utils for systems with apt; dnf, its plugin download and createrepo-c for EL; gnupg; skopeo for images.
+    """
+    from toolkit.mirror import building
+    from toolkit.mirror.documents import size_words
+    from validation.signing import ssh
+
+    found = ssh.read_key(key.expanduser())
+    made = _planned(inventory, **given)
+    print_plan(made)
+    if made.missing:
+        click.echo("nothing was built: the mirror would lack what is missing above", err=True)
+        raise SystemExit(Exit.FAILED)
+    began = time.monotonic()
+    try:
+        with term_as_ctrl_c(), working("downloading") as shown:
+            built = building.build(made, folder, found, shown.say)
+    except KeyboardInterrupt:
+        click.echo("interrupted; what came stays, and the same command goes on; the mirror is not signed", err=True)
+        raise SystemExit(Exit.INTERRUPTED) from None
+    for note in built.notes:
+        click.echo(f"note: {note}", err=True)
+    came = f"{number_of(built.came, 'file')} came, {size_words(built.size)}"
+    click.echo(f"built {folder} in {duration(time.monotonic() - began)}: {came}; {built.published} indices written")
+    click.echo(f"packages are signed by {built.fingerprint}, all files by {found.fingerprint}")
+
+
+@mirror.command(epilog=epilogue("mirror verify"))
+@folder_argument
+@click.option("--signers", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
+              help="Take the signature of these keys alone (allowed signers of OpenSSH).")  # fmt: skip
+def verify(folder: Path, signers: Path | None) -> None:
+    """Check the signature of a mirror, and every file against it.
+
+    A file that is damaged, missing, of another release or added is named.
+
+    \b
+    toolkit mirror verify /mnt/medium --signers signers
+    """
+    from toolkit.mirror import verifying
+    from toolkit.mirror.documents import size_words
+
+    with working("reading the mirror") as shown:
+        checked = verifying.verify(folder, signers, shown.say)
+    for fault in checked.faults:
+        click.echo(fault, err=True)
+    said = checked.said
+    click.echo(f"{number_of(checked.files, 'file')}, {size_words(checked.size)}; for {said.get('site', '?')}")
+    click.echo(f"signed {said.get('signed', '?')} with {said.get('key', '?')}: {checked.signature}")
+    click.echo(f"{number_of(len(checked.faults), 'fault')}" if checked.faults else "every file is the signed one")
+    raise SystemExit(Exit.FAILED if checked.faults else Exit.OK)
+
+
+@mirror.command(epilog=epilogue("mirror serve"))
+@folder_argument
+@click.option("--listen", default="0.0.0.0:8080", show_default=True, metavar="ADDRESS:PORT",
+              help="Serve at this address.")  # fmt: skip
+@click.option("--url", metavar="URL", help="Give nodes this address.  [default: made from --listen]")
+@click.option("--vars", "target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write the variables for the inventory into this file.  [default: print them]")  # fmt: skip
+@click.option("--certificate", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Serve by HTTPS with this certificate (PEM).")  # fmt: skip
+@click.option("--private-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Use this private key for HTTPS (PEM).")  # fmt: skip
+def serve(folder: Path, listen: str, **given: Any) -> None:
+    """Serve a mirror in the hall, and write what the inventory needs for it.
+
+    With the variables every repository of the nodes is the mirror's, and other entries of apt and dnf are put out of
+    action until role repos is undone. Ends with Ctrl-C.
+
+    \b
+    toolkit mirror serve /mnt/medium --listen 10.0.0.5:8080 --vars inventories/SITE/group_vars/all/mirror.yml
+    """
+    from toolkit.mirror import manifest, serving
+    from validation.base.files import replace
+
+    where = serving.place(listen, given["certificate"], given["private_key"])
+    signed = manifest.read(folder, None)
+    if not signed.good:
+        raise UsageFault(f"{folder}: its signature is not good: {signed.words}; nothing is served")
+    if where.host in ("0.0.0.0", "::") and not given["url"]:  # noqa: S104 - refused, not listened at
+        raise UsageFault("--listen: name the address at which nodes reach this machine, or give it with --url")
+    url = given["url"] or f"{where.scheme}://{listen}"
+    text = serving.variables(folder, serving.read_plan(folder), signed.said.get("packages-key", ""), url)
+    try:
+        server = serving.Server(where, folder)
+    except OSError as fault:
+        raise UsageFault(f"--listen {listen}: {fault.strerror or fault}; choose another address or port") from None
+    if given["target"]:
+        given["target"].parent.mkdir(parents=True, exist_ok=True)
+        replace(given["target"], text.encode())
+        click.echo(f"wrote {given['target']}")
+    else:
+        click.echo(text, nl=False)
+    click.echo(f"serving {folder} at {url}; Ctrl-C ends it", err=True)
+    with term_as_ctrl_c(), suppress(KeyboardInterrupt), server:
+        server.serve_forever()

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.errors import LabError
+from toolkit.lab import mirrored
 from toolkit.lab.host import Host
 from toolkit.lab.sh import run
 from toolkit.lab.spec import (
@@ -174,6 +175,9 @@ def plug(spec: LabSpec, node: NodeSpec, switch: str) -> None:
 def start_services(spec: LabSpec, host: Host) -> None:
     """The way out (slirp4netns) and the package cache, as processes of the lab; waits until both serve."""
     ns = spec.switch_ns
+    if spec.mirror:
+        _start_mirror(spec, host)
+        return
     slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
     _spawn(spec, host, "slirp4netns", slirp)
     cache = [*python_words("toolkit.lab.aptcache"), ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
@@ -187,6 +191,15 @@ def start_services(spec: LabSpec, host: Host) -> None:
     # Quoted, not pointed at: the logs go with the lab that is taken down now.
     said = [line for log in spec.dir.glob("*.log") for line in log.read_text(errors="replace").splitlines()[-3:]]
     raise LabError("the lab's uplink did not come up within 30 s: " + ("; ".join(said) or "no output"))
+
+
+def _start_mirror(spec: LabSpec, host: Host) -> None:
+    """In place of both: the mirror, served inside, and no way out."""
+    where = (f"10.77.{spec.index}.1", str(mirrored.PORT), spec.mirror)
+    inside = ["nsenter", f"--net=/run/netns/{spec.switch_ns}", "--"]
+    mirrored.deny(spec)
+    _spawn(spec, host, "mirror", [*inside, *python_words(mirrored.SERVER), spec.switch_ns, *where])
+    _answers(spec, "mirror", [("mirror", where[0])], mirrored.PORT)
 
 
 def start_bmcs(spec: LabSpec, host: Host, folder: Path, addresses: Sequence[str], port: int) -> None:
@@ -241,7 +254,7 @@ def stop_services(lab: str) -> None:
             continue  # ended meanwhile
         slirp = words[0].endswith(b"slirp4netns") and b"/run/netns/" + mark in words
         cache = any(b"toolkit.lab.aptcache" in word for word in words[:3]) and mark in words
-        served = any(one.encode() in word for one in (BMCS, LEAF) for word in words) and mark in words
+        served = any(one.encode() in word for one in (BMCS, LEAF, mirrored.SERVER) for word in words) and mark in words
         if slirp or cache or served:
             try:
                 os.kill(int(proc.name), signal.SIGKILL)

@@ -54,12 +54,14 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str, built: 
 
 def own_files(spec: LabSpec, node: NodeSpec, public_key: str) -> dict[str, str]:
     """What makes a copy of the image this node: path below its root -> text. Machines get the same as containers."""
+    proxy = "DIRECT" if spec.mirror else f"http://10.77.{spec.index}.1:{APT_CACHE_PORT}"
     return {
         "etc/hostname": f"{node.name}\n",
         "etc/hosts": f"127.0.0.1 localhost\n{spec.management_address(node)} {node.name}\n",
         "etc/elastic-ai-lab": f"{spec.name}\n",
-        "etc/resolv.conf": f"nameserver {DNS}\n",
-        "etc/apt/apt.conf.d/90lab-cache": (f'Acquire::http::Proxy "http://10.77.{spec.index}.1:{APT_CACHE_PORT}";\n'),
+        # A hall without internet has no resolver, and nothing between apt and the mirror.
+        "etc/resolv.conf": "" if spec.mirror else f"nameserver {DNS}\n",
+        "etc/apt/apt.conf.d/90lab-cache": f'Acquire::http::Proxy "{proxy}";\n',
         "root/.ssh/authorized_keys": public_key,
     }
 

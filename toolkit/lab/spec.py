@@ -81,6 +81,8 @@ class LabSpec:
     bmc: bool = False
     #: Whether the fabric's switch announces its ports, and shows its configuration.
     switch: bool = False
+    #: Folder of the mirror that is all that its nodes reach; "" where they reach what the machine reaches.
+    mirror: str = ""
 
     @property
     def vms(self) -> bool:
@@ -167,7 +169,7 @@ def inventory_dir(name: str) -> Path:
 
 def make_spec(
     name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False, over: str = "",
-    bmc: bool = False, switch: bool = False,
+    bmc: bool = False, switch: bool = False, mirror: str = "",
 ) -> LabSpec:  # fmt: skip
     """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
     nodes' operating system, `over` what truly runs where they stand in for it; with `vms` GPU servers are virtual
@@ -181,7 +183,7 @@ def make_spec(
         NodeSpec(n, group, i + 1, "vm" if vms and group == "gpu_servers" else "container")
         for i, (n, group) in enumerate(node_groups(count))
     )
-    return LabSpec(name, index, nodes, rate_gbps, os_title, over, bmc=bmc, switch=switch)
+    return LabSpec(name, index, nodes, rate_gbps, os_title, over, bmc=bmc, switch=switch, mirror=mirror)
 
 
 def read_faults(spec: LabSpec) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.lab.rehearsable import WORDS, needs_machines
@@ -26,12 +27,14 @@ class WantedLab:
     command: str = "toolkit lab up"
     bmc: bool = False
     switch: bool = False
+    mirror: str = ""
 
     def spec(self) -> LabSpec:
         """As far as it is known before it is made."""
         release = release_for(self.os_name)
         title, over = release.title, over_of(release)
-        return make_spec(self.name, 0, self.count, self.rate_gbps, title, self.vms, over, self.bmc, self.switch)
+        parts = (self.bmc, self.switch, self.mirror)
+        return make_spec(self.name, 0, self.count, self.rate_gbps, title, self.vms, over, *parts)
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class LabRequest:
     name: str
     bmc: bool = False
     switch: bool = False
+    mirror: Path | None = None
 
     def checked(self) -> WantedLab:
         """The lab that the options mean: --nodes, else what the fabric needs.
@@ -56,8 +60,9 @@ class LabRequest:
         count, vms = self.nodes or (NODES, False)
         if self.fabric:
             vms = self._of_fabric(self.fabric)
-        command = self._command()
-        return WantedLab(self.name, count, self.rate_gbps, self.os_name, vms, command, self.bmc, self.switch)
+        mirror = str(self.mirror.resolve()) if self.mirror else ""
+        parts = (vms, self._command(), self.bmc, self.switch, mirror)
+        return WantedLab(self.name, count, self.rate_gbps, self.os_name, *parts)
 
     def _of_fabric(self, fabric: str) -> bool:
         """Whether the fabric needs virtual machines."""
@@ -81,5 +86,6 @@ class LabRequest:
         words += ["--os", self.os_name] if self.os_name else []
         words += ["--bmc"] if self.bmc else []
         words += ["--switch"] if self.switch else []
+        words += ["--mirror", str(self.mirror)] if self.mirror else []
         words += ["--name", self.name] if self.name != DEFAULT_NAME else []
         return shlex.join(["toolkit", "lab", "up", *words])

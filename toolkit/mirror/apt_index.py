@@ -70,8 +70,8 @@ def stanzas(lines: Iterable[str]) -> Iterator[Mapping[str, str]]:
 
 
 def plain(url: str) -> str:
-    """An address without quoting and `./`, as index and apt both mean it."""
-    return unquote(url).replace("/./", "/")
+    """An address without quoting, `./` and an empty host of a file, as index and apt both mean it."""
+    return re.sub(r"^(file|copy):///", r"\1:/", unquote(url).replace("/./", "/"))
 
 
 def listed(said: str) -> list[str]:

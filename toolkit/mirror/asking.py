@@ -59,11 +59,17 @@ class _Sources(_Read):
     upstream: dict[str, Any]
 
 
+class _Outside(_Read):
+    images: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+
+
 class Asked(_Read):
     """What one node needs."""
 
     packages: _Packages
     sources: _Sources
+    outside: _Outside = _Outside()
 
 
 @dataclass

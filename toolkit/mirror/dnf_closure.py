@@ -143,7 +143,7 @@ def system_part(
     wishes: SystemWishes, given: Mapping[str, Path], at: Mapping[str, str], upstream: Mapping[str, Any], folder: Path
 ) -> Part:
     """One system's share of a plan."""
-    moved = {name: one.model_copy(update={"url": at.get(name, one.url)}) for name, one in wishes.sources.items()}
+    moved = sources.reached(wishes, at)
     keys = {name: sources.key_of(one, upstream, folder) for name, one in moved.items()}
     root = DnfRoot(folder / "root", wishes.system)
     texts = {name: sources.dnf_section(one, keys[name]) for name, one in moved.items()}

@@ -11,9 +11,9 @@ from typing import Any
 from toolkit.deploy.record import utc_now
 from toolkit.errors import UsageFault
 from toolkit.lab.sources import apt_proxies
-from toolkit.mirror import apt_closure, dnf_closure, sources
+from toolkit.mirror import apt_closure, dnf_closure, extras, sources
 from toolkit.mirror.apt_closure import DISTRIBUTION, AptRoot
-from toolkit.mirror.apt_index import Entry
+from toolkit.mirror.apt_index import Entry, plain
 from toolkit.mirror.asking import Asked, Source, SystemWishes, ask, by_system
 from toolkit.mirror.documents import Missing, Package, Plan, Repository
 from toolkit.mirror.parts import Part
@@ -55,6 +55,9 @@ def plan(wanted: Wanted, say: Say) -> Plan:
         release=release(),
         repositories=tuple(one for part in parts for one in part.repositories),
         missing=tuple(one for part in parts for one in part.missing),
+        images=tuple(dict.fromkeys(image for one in answers.values() for image in one.outside.images)),
+        engines=tuple(dict.fromkeys(engine for one in answers.values() for engine in one.outside.engines)),
+        wheels=extras.wheels(),
         notes=_notes(answers),
         upstream=upstream,
         rate_bytes_s=total / seconds if total and seconds > 0.2 else None,
@@ -70,7 +73,7 @@ def _notes(answers: Mapping[str, Asked]) -> tuple[str, ...]:
 
 
 def _apt_part(wishes: SystemWishes, wanted: Wanted, upstream: Mapping[str, Any], folder: Path) -> Part:
-    moved = {name: one.model_copy(update={"url": wanted.at.get(name, one.url)}) for name, one in wishes.sources.items()}
+    moved = sources.reached(wishes, wanted.at)
     keys = {name: sources.key_of(one, upstream, folder) for name, one in moved.items()}
     texts = {name: sources.apt_stanza(one, keys[name]) for name, one in moved.items()}
     root = AptRoot(folder / "root", apt_closure.machine_architecture())
@@ -103,7 +106,7 @@ def _repositories(
     """The files by the repository that has them. A vendor's is known by its address, the rest is the distribution's."""
     by_name: dict[str, list[Package]] = {DISTRIBUTION: [], **{name: [] for name in moved}}
     for url, entry in sorted(entries.items()):
-        name = next((n for n, one in moved.items() if url.startswith(one.url)), DISTRIBUTION)
+        name = next((n for n, one in moved.items() if url.startswith(plain(one.url))), DISTRIBUTION)
         by_name[name].append(
             Package(
                 name=entry.name, version=entry.version, architecture=entry.architecture, url=url,
@@ -113,10 +116,12 @@ def _repositories(
     made = []
     for name, packages in by_name.items():
         source = moved.get(name)
-        read = [one for url, one in root.found.items() if (url.startswith(source.url) if source else True)]
+        read = [
+            one for url, one in root.found.items() if (plain(url).startswith(plain(source.url)) if source else True)
+        ]
         if source is None:
-            vendors = tuple(one.url for one in moved.values())
-            read = [one for one in read if not one.url.startswith(vendors)] if vendors else read
+            vendors = tuple(plain(one.url) for one in moved.values())
+            read = [one for one in read if not plain(one.url).startswith(vendors)] if vendors else read
         made.append(
             Repository(
                 name=name, system=wishes.system, architecture=root.architecture,

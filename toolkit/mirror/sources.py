@@ -6,11 +6,15 @@ import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolkit.errors import LabError, UsageFault, or_nearest
 from toolkit.lab.sources import RELEASES, machine_release, os_key, served, sources_for
+from toolkit.lab.spec import VENDOR_HOST
+from toolkit.lab.standin import repositories
+from toolkit.loudness import progress
 from toolkit.mirror import openpgp
-from toolkit.mirror.asking import Source
+from toolkit.mirror.asking import Source, SystemWishes
 from toolkit.mirror.tools import CLOCK, clock_words
 
 _KEY_BYTES = 4 << 20
@@ -90,6 +94,17 @@ def _fetched(source: Source) -> bytes:
             f"{words}: its key cannot be had from {source.key_url}: {fault}; put it as {source.name}.asc into a "
             "folder, and name that in repos_key_dir"
         ) from None
+
+
+def reached(wishes: SystemWishes, at: Mapping[str, str]) -> dict[str, Source]:
+    """The vendors' repositories at the addresses at which this machine reaches them: a lab's stand-ins as files."""
+    found = {}
+    for name, one in wishes.sources.items():
+        url = at.get(name, one.url)
+        if urlsplit(url).hostname == VENDOR_HOST:
+            url = f"file://{repositories(wishes.system, progress).folder}/{name}/{wishes.system}/"
+        found[name] = one.model_copy(update={"url": url})
+    return found
 
 
 def apt_stanza(source: Source, key: Path) -> str:
