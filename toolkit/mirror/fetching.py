@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ def _batch(batch: Sequence[tuple[Repository, Package]], folder: Path, left: int,
         if attempt < TRIES:
             time.sleep(pause_s * attempt)
     repository, package = waiting[0]
+    left -= len(batch) - len(waiting)
     why = str(fault) if fault is not None else f"what came of {package.url} is not the planned file (SHA-256)"
     raise UsageFault(
         f"{repository.name}: {package.file.rsplit('/', 1)[-1]} cannot be had: {why}; {number_of(left, 'file')} of the "
@@ -96,6 +98,10 @@ def _copy(url: str, target: Path) -> None:
 def _taken(repository: Repository, package: Package, folder: Path) -> bool:
     """Put a file that came in its place, where it is the planned one; another is thrown away."""
     came, place = _partial(repository, package, folder), folder / repository.folder / package.file
+    if came.is_symlink():  # of a repository that is a folder of this machine
+        copy = came.with_suffix(f"{came.suffix}.copy")
+        shutil.copyfile(came, copy)
+        copy.replace(came)
     if not came.is_file():
         return place.is_file() and place.stat().st_size == package.size
     if came.stat().st_size < package.size:

@@ -30,11 +30,16 @@ class Signed:
 
 
 def files(folder: Path) -> list[str]:
-    """Every file of a mirror that its manifest names, in order."""
+    """Every file of a mirror that its manifest names, in order. A link is none."""
     found = []
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if path.is_file() and name not in (MANIFEST, STATEMENT, SIGNATURE) and ".partial" not in path.parts:
+        if (
+            path.is_file()
+            and not path.is_symlink()
+            and name not in (MANIFEST, STATEMENT, SIGNATURE)
+            and ".partial" not in path.parts
+        ):
             found.append(name)
     return sorted(found)
 

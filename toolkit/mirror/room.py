@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ def lacking(plan: Plan, folder: Path) -> list[tuple[Repository, Package]]:
         for package in repository.packages:
             place = folder / repository.folder / package.file
             try:
-                whole = place.stat().st_size == package.size
+                there = place.lstat()
+                whole = stat.S_ISREG(there.st_mode) and there.st_size == package.size
             except OSError:
                 whole = False
             if not whole:
