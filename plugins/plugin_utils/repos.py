@@ -21,6 +21,9 @@ WEAK_HASHES = {"md5", "sha1", "ripemd160"}
 #: What a file that stood in our way says until the role is taken back; apt and dnf read nothing from it.
 MOVED = "# Replaced by the repositories of the Elastic AI Toolkit. Its state absent puts this file's original back.\n"
 
+#: What apt and dnf print where a clock is wrong (their sources, and OpenSSL's).
+CLOCK = r"(?i)is not valid yet|Release file for .* is expired|certificate is not yet valid|certificate has expired"
+
 PREFERENCES, TLS = f"/etc/apt/preferences.d/{PREFIX}repos", f"/etc/apt/apt.conf.d/{PREFIX}repos"
 
 Repo = dict[str, Any]
@@ -324,6 +327,8 @@ def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
     )
     if not named:
         cause = "the node has an entry below /etc/apt/sources.list.d or /etc/yum.repos.d that is not from here"
+    elif re.search(CLOCK, said):
+        cause = "the clock of the node is wrong, or that of the mirror when it was made: set it (chrony, date -s)"
     elif re.search(r"(?i)ssl|tls|certificate|handshake|client key", said):
         cause = (
             "the TLS connection failed (repos_client_certificate, repos_client_key, repos_ca; apt reads these files as "

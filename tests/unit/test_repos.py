@@ -254,6 +254,7 @@ NO_KEY = f"W: GPG error: {URL}  InRelease: The following signatures couldn't be 
 SQV = f"E: Failed to fetch {URL}/InRelease  Sub-process /usr/bin/sqv returned an error code (1)"
 NO_FILE = f"E: The repository '{URL}  Release' does not have a Release file."
 LOCK = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)"
+CLOCK = f"E: Release file for {URL}/InRelease is not valid yet (invalid for another 3h 2min 1s)."
 FOREIGN = "E: The repository 'http://old.example.net x Release' does not have a Release file."
 
 
@@ -263,6 +264,7 @@ FOREIGN = "E: The repository 'http://old.example.net x Release' does not have a 
         (NO_KEY, f"repository 'cuda' ({URL}/) cannot be read: its index is not signed by the declared key"),
         (SQV, f"repository 'cuda' ({URL}/) cannot be read: its index is not signed by the declared key"),
         (NO_FILE, f"repository 'cuda' ({URL}/) cannot be read: it cannot be reached or is no such repository"),
+        (CLOCK, f"repository 'cuda' ({URL}/) cannot be read: the clock of the node is wrong, or that of the mirror"),
         (LOCK, "in use by another run: E: Could not get lock"),
         (FOREIGN, "the node has an entry below /etc/apt/sources.list.d or /etc/yum.repos.d that is not from here"),
     ],

@@ -32,6 +32,7 @@ class LabMade(Form):
     accel: Literal["kvm", "tcg"] | None
     bmc: bool = Field(description="whether each node has an emulated BMC")
     switch: bool = Field(description="whether the fabric's switch announces its ports and shows its configuration")
+    mirror: str = Field(description="folder of the mirror that is all that the nodes reach; empty without one")
 
 
 class Lab(LabMade):

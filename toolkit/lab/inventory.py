@@ -10,7 +10,6 @@ from typing import Any
 
 import yaml
 
-from toolkit.lab import mirrored
 from toolkit.lab.bmc import rack
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import GPU_COUNT, Emulation
@@ -105,7 +104,10 @@ def inventory_document(
         common["stack_release"] = system.stack
         common |= {"ansible_python_interpreter": f"/{PLATFORM_PYTHON}"} if system.python else {}
         common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
-    common |= mirrored.variables(spec) if spec.mirror else {}
+    if spec.mirror:
+        from toolkit.lab import mirrored  # here, for few labs have one
+
+        common |= mirrored.variables(spec)
     common |= engine or {}
     common |= leaf.variables(spec, key.parent) if spec.switch else {}
     if engine and any(n.group == "clients" for n in spec.nodes):

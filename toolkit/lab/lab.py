@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from toolkit.errors import LabError
-from toolkit.lab import devices, frameworks, mirrored, network, nodes, vm
+from toolkit.lab import devices, frameworks, network, nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.bmc import rack
 from toolkit.lab.debrepo import Served
@@ -101,6 +101,8 @@ def up(wanted: WantedLab, say: Say, copy: Path | None = None, pythons: Mapping[s
     """
     release = release_for(wanted.os_name)
     if wanted.mirror:
+        from toolkit.lab import mirrored  # here, for few labs have one
+
         mirrored.refuse_unusable(Path(wanted.mirror))
     check_ready(wanted.vms, rpms=has_rpms(os_key(release.title)), lldp=wanted.switch)
     with locked(wanted.name):

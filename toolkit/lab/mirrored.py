@@ -18,7 +18,6 @@ from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec
 from toolkit.mirror import manifest, serving
 
-SERVER = "toolkit.lab.mirrored"
 PORT = 8080
 TABLE = "air_gap"
 #: To every node of the lab, and to no other machine; beside the lab's own networks no address is anybody's.

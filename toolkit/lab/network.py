@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.errors import LabError
-from toolkit.lab import mirrored
 from toolkit.lab.host import Host
 from toolkit.lab.sh import run
 from toolkit.lab.spec import (
@@ -40,7 +39,7 @@ APT_CACHE_PORT = 3142
 BUCKET_S = 0.025
 #: What waits for tokens, in seconds at the rate. Less than the bucket would drop what follows a stall.
 QUEUE_S = 0.050
-BMCS, LEAF = "toolkit.lab.bmc.serve", "toolkit.lab.leaf.serve"
+BMCS, LEAF, MIRROR = "toolkit.lab.bmc.serve", "toolkit.lab.leaf.serve", "toolkit.lab.mirrored"
 FABRIC, MANAGEMENT = "br-fab", "br-mgmt"
 LLDP_PASSES = 0x4000  # bit 14: 01-80-C2-00-00-0E, IEEE 802.1AB
 #: Interface of a machine -> the tap that its virtual card is, in the machine's namespace.
@@ -195,10 +194,12 @@ def start_services(spec: LabSpec, host: Host) -> None:
 
 def _start_mirror(spec: LabSpec, host: Host) -> None:
     """In place of both: the mirror, served inside, and no way out."""
+    from toolkit.lab import mirrored  # here, for few labs have one
+
     where = (f"10.77.{spec.index}.1", str(mirrored.PORT), spec.mirror)
     inside = ["nsenter", f"--net=/run/netns/{spec.switch_ns}", "--"]
     mirrored.deny(spec)
-    _spawn(spec, host, "mirror", [*inside, *python_words(mirrored.SERVER), spec.switch_ns, *where])
+    _spawn(spec, host, "mirror", [*inside, *python_words(MIRROR), spec.switch_ns, *where])
     _answers(spec, "mirror", [("mirror", where[0])], mirrored.PORT)
 
 
@@ -254,7 +255,7 @@ def stop_services(lab: str) -> None:
             continue  # ended meanwhile
         slirp = words[0].endswith(b"slirp4netns") and b"/run/netns/" + mark in words
         cache = any(b"toolkit.lab.aptcache" in word for word in words[:3]) and mark in words
-        served = any(one.encode() in word for one in (BMCS, LEAF, mirrored.SERVER) for word in words) and mark in words
+        served = any(one.encode() in word for one in (BMCS, LEAF, MIRROR) for word in words) and mark in words
         if slirp or cache or served:
             try:
                 os.kill(int(proc.name), signal.SIGKILL)
