@@ -147,7 +147,7 @@ def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
     for note in built.notes:
         click.echo(f"note: {note}", err=True)
     came = f"{number_of(built.came, 'file')} came, {size_words(built.size)}"
-    click.echo(f"built {folder} in {duration(time.monotonic() - began)}: {came}; {built.published} indices written")
+    click.echo(f"built {folder} in {duration(time.monotonic() - began)}: {came}; indices written: {built.published}")
     click.echo(f"packages are signed by {built.fingerprint}, all files by {found.fingerprint}")
 
 

@@ -13,7 +13,7 @@ from toolkit.errors import UsageFault
 from toolkit.mirror.apt_closure import HELPER
 from toolkit.mirror.documents import Package, Repository, size_words
 from toolkit.mirror.room import sha256
-from toolkit.mirror.tools import CLOCK, ToolFault, run
+from toolkit.mirror.tools import ToolFault, run
 from toolkit.working import duration
 from validation.base.counting import number_of
 
@@ -41,7 +41,7 @@ def _batch(batch: Sequence[tuple[Repository, Package]], folder: Path, left: int,
         waiting = [one for one in waiting if not _taken(*one, folder)]
         if not waiting:
             return
-        if fault is not None and CLOCK.search(str(fault)):
+        if fault is not None and fault.clock:
             raise fault
         if attempt < TRIES:
             time.sleep(pause_s * attempt)

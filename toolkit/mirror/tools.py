@@ -23,7 +23,10 @@ FULL = re.compile(r"(?i)no space left on device|not enough free space|don't have
 
 
 class ToolFault(UsageFault):
-    """A tool failed; its last words are in the sentence."""
+    """A tool failed; its last words are in the sentence. clock: for the time that a machine has, which no second try
+    mends."""
+
+    clock = False
 
 
 def run(
@@ -37,7 +40,9 @@ def run(
     except FileNotFoundError:
         raise UsageFault(f"{words[0]} is not installed; install {package or words[0]}") from None
     if done.returncode != 0:
-        raise ToolFault(explained(words[0], done))
+        fault = ToolFault(explained(words[0], done))
+        fault.clock = CLOCK.search((done.stderr + done.stdout).decode("utf-8", "replace")) is not None
+        raise fault
     return done.stdout.decode("utf-8", "replace")
 
 

@@ -14,6 +14,7 @@ from toolkit.mirror import manifest
 from toolkit.mirror.documents import PLAN, Package, Plan
 from toolkit.mirror.room import sha256
 from validation.base import bounded
+from validation.base.counting import number_of
 
 WORKERS = 2
 _QUERIES = {
@@ -38,7 +39,7 @@ def verify(folder: Path, signers: Path | None, say: Callable[[str], None]) -> Ch
     """Read all of it. UsageFault where it is no mirror, or was not finished."""
     signed = manifest.read(folder, signers)
     faults = [] if signed.good else [f"{manifest.SIGNATURE}: {signed.words}"]
-    say(f"reading {len(signed.manifest)} files")
+    say(f"reading {number_of(len(signed.manifest), 'file')}")
     planned = _planned(folder)
     there = set(manifest.files(folder))
     names = sorted(there & set(signed.manifest))
