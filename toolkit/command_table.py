@@ -9,7 +9,6 @@ from __future__ import annotations
 COMMANDS: dict[str, dict[str, str]] = {
     "Site": {
         "inventory": "Write an inventory from the nodes, or compare it",
-        "mirror": "Make a mirror for a hall without internet",
         "deploy": "Provision the nodes of an inventory",
         "status": "Show how a site is, on one screen",
         "check": "Check that the nodes are as the toolkit built them",
@@ -51,6 +50,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "incidents": "Take out and mend GPU servers that fail",
         "rotate": "Exchange munge key and registry certificates",
         "backup": "Back up the head of a pool, and copy the file here",
+        "mirror": "Make a mirror for a hall without internet",
         "restore": "Bring back the head of a pool from a backup",
     },
     "Look up": {

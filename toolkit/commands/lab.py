@@ -113,7 +113,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--mirror",
             type=click.Path(path_type=Path, file_okay=False, exists=True),
             metavar="FOLDER",
-            help="Let nodes reach this mirror (toolkit mirror) and nothing else.",
+            help="Let nodes reach this mirror and nothing else.",
         ),
         name_option,
     )
@@ -156,7 +156,6 @@ def up(
     A lab that runs and is not what is asked for is left alone, with an error.
 
     \b
-    toolkit lab up
     toolkit lab up --fabric roce40
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     toolkit lab up --add gpu3                 then: toolkit node add gpu3
