@@ -170,7 +170,7 @@ BY_PAGE = ("pool-page",)
 #: What these print is a program's own, on another machine, or help for people.
 WITHOUT = (
     *("run", "logs", "attach", "ssh", "jupyter", "lab ssh", "help", "inventory cables", "switch render"),
-    "handover witness",
+    *("handover witness", "mirror plan", "mirror build", "mirror verify", "mirror serve"),
 )
 
 #: file of a run (or beside it) -> its form

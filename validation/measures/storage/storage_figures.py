@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from validation.measures.storage.facts import StorageFacts, StorageNode, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Measurement
-from validation.probes.storage_pictures import PASSES
 from validation.report.documents import RunDocuments
 from validation.report.drawn import Drawn
 from validation.report.numbers import NONE, number
@@ -16,6 +15,7 @@ _CRITERIA = ("st.read", "st.write", "st.randread", "st.randwrite", "st.readall",
              "st.loader")  # fmt: skip
 _HEAD = ("Storage", "Node", "Read GB/s", "Write GB/s", "Read IOPS", "Write IOPS", "One stream, read / write",
          "Files made a second", "1,000,000 files (derived)", "Pictures decoded / read a second", "Mounted")  # fmt: skip
+_LOADED = ("decoded", "read")
 _CAPTION = (
     "Storage, past the nodes' caches: each node alone, and all nodes at the same time. What is derived from a rate was "
     "never measured."
@@ -69,7 +69,7 @@ def _node(node: StorageNode) -> tuple[str, ...]:
         NONE if streams == [NONE, NONE] else " / ".join(streams),
         NONE if create is None else number(create.per_s),
         NONE if create is None else f"{number(create.million_s)} s",
-        " / ".join(number(shown[name]) for name in ("decoded", "read")) if len(shown) == len(PASSES) else NONE,
+        " / ".join(number(shown[name]) for name in _LOADED) if shown.keys() >= set(_LOADED) else NONE,
         NONE if place is None else f"{place.filesystem}, {place.source}",
     )
 

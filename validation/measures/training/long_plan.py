@@ -23,7 +23,8 @@ NUMBERS = {
 }
 WORDS = {"data": "folder with the pictures of a long training", "checkpoints": "folder for its checkpoints"}
 UNASKED = (
-    "the long test (tn.long) takes hours, and pictures: --data; by itself: toolkit validate --suite training --long"
+    "the long test (tn.long, tn.longh) takes hours, and pictures: --data; by itself: toolkit validate --suite training "
+    "--long"
 )
 TINY = tuple(f"tiny:{kind}" for kind in FORMATS)
 NOWHERE = ""
