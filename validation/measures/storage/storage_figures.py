@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from validation.measures.storage.facts import StorageFacts, StorageNode, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Measurement
@@ -15,7 +16,7 @@ _CRITERIA = ("st.read", "st.write", "st.randread", "st.randwrite", "st.readall",
              "st.loader")  # fmt: skip
 _HEAD = ("Storage", "Node", "Read GB/s", "Write GB/s", "Read IOPS", "Write IOPS", "One stream, read / write",
          "Files made a second", "1,000,000 files (derived)", "Pictures decoded / read a second", "Mounted")  # fmt: skip
-_LOADED = ("decoded", "read")
+_LOADED: Final = ("decoded", "read")
 _CAPTION = (
     "Storage, past the nodes' caches: each node alone, and all nodes at the same time. What is derived from a rate was "
     "never measured."
