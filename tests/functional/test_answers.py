@@ -65,6 +65,8 @@ ELSEWHERE = {
     "pool-page": "test_pool_page.py",
     "upgrade": "../unit/test_upgrade.py",
     "backup": "test_backup.py",
+    "mirror-plan": "../unit/test_mirror_answers.py",
+    "mirror": "../unit/test_mirror_answers.py",
     "rotate": "../unit/test_rotate.py",
     "status": "../unit/test_status.py",
     "points": "test_punch_walk.py",

@@ -60,6 +60,8 @@ ANSWERS: dict[str, type[BaseModel]] = {
     "point": measured.OnePoint,
     "points-updated": measured.PointsUpdated,
     "support": site.Support,
+    "mirror-plan": site.MirrorPlan,
+    "mirror": site.MirrorChecked,
     "gpus": pool.Gpus,
     "gpus-when": pool.GpusWhen,
     "gpus-limits": pool.GpusLimits,
@@ -109,6 +111,8 @@ BY_COMMAND: dict[str, tuple[str, ...]] = {
     "rollback": ("upgrade",),
     "incidents": ("incidents",),
     "backup": ("backup",),
+    "mirror plan": ("mirror-plan",),
+    "mirror verify": ("mirror",),
     "rotate": ("rotate",),
     "status": ("status",),
     "restore": ("restore",),
@@ -170,7 +174,7 @@ BY_PAGE = ("pool-page",)
 #: What these print is a program's own, on another machine, or help for people.
 WITHOUT = (
     *("run", "logs", "attach", "ssh", "jupyter", "lab ssh", "help", "inventory cables", "switch render"),
-    *("handover witness", "mirror plan", "mirror build", "mirror verify", "mirror serve"),
+    *("handover witness", "mirror build", "mirror serve"),
 )
 
 #: file of a run (or beside it) -> its form

@@ -158,6 +158,51 @@ class BackupMade(Form):
     unreadable: dict[str, str] = Field(description="backups on the head that cannot be read, and why")
 
 
+class MirrorRepository(Form):
+    """A repository of a mirror."""
+
+    name: str
+    system: str
+    packages: int
+    size_bytes: int
+
+
+class MirrorMissing(Form):
+    """A package that no repository has."""
+
+    system: str
+    role: str
+    name: str
+    version: str = Field(description='"" where any would do')
+
+
+class MirrorPlan(Form):
+    """`toolkit mirror plan`."""
+
+    site: str
+    size_bytes: int = Field(description="of all packages")
+    download_up_to_s: float | None = Field(description="at the rate of the indices; null where that is not known")
+    repositories: list[MirrorRepository]
+    wheels: list[str]
+    images: list[str]
+    engines: list[str]
+    missing: list[MirrorMissing]
+    notes: list[str]
+
+
+class MirrorChecked(Form):
+    """`toolkit mirror verify`."""
+
+    folder: str
+    site: str | None
+    signed: str | None = Field(description="time in UTC")
+    key: str | None = Field(description="fingerprint of the key that signed it")
+    signature: str = Field(description="what OpenSSH says of it")
+    files: int
+    size_bytes: int
+    faults: list[str] = Field(description="a sentence for each file that is not the signed one; none: all are")
+
+
 class JobFound(Form):
     """A job that was in the backup or ran on a node."""
 

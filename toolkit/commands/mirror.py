@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolkit import answers
 from toolkit.command_class import group
-from toolkit.commands.options import inventory_option
+from toolkit.commands.options import inventory_option, json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.interruption import term_as_ctrl_c
@@ -51,7 +52,8 @@ def mirror() -> None:
 @sources_option
 @at_option
 @recorded_option
-def plan(inventory: Path, sources: tuple[str, ...], at: tuple[str, ...], recorded: Path | None) -> None:
+@json_option
+def plan(inventory: Path, sources: tuple[str, ...], at: tuple[str, ...], recorded: Path | None, as_json: bool) -> None:
     """Print what a mirror for this site holds, its size and time; download no package.
 
     The roles say which packages they install on the nodes of the inventory, and no node is connected to. apt and dnf
@@ -68,7 +70,10 @@ def plan(inventory: Path, sources: tuple[str, ...], at: tuple[str, ...], recorde
     toolkit deploy -i inventories/SITE -- --tags preflight -e preflight_record_to=$PWD/recorded
     """
     made = _planned(inventory, sources, at, recorded)
-    print_plan(made)
+    if as_json:
+        answers.say("mirror-plan", plan_document(made))
+    else:
+        print_plan(made)
     raise SystemExit(Exit.FAILED if made.missing else Exit.OK)
 
 
@@ -80,6 +85,21 @@ def _planned(inventory: Path, sources: tuple[str, ...], at: tuple[str, ...], rec
     wanted = planning.Wanted(inventory, files, by_words(at, "--at"), recorded)
     with term_as_ctrl_c(), working("asking the roles which packages they install") as shown:
         return planning.plan(wanted, shown.say)
+
+
+def plan_document(made: Plan) -> dict[str, Any]:
+    """The answer."""
+    each = [
+        {"name": one.name, "system": one.system, "packages": len(one.packages), "size_bytes": one.size}
+        for one in made.repositories
+    ]
+    lacks = [{key: getattr(one, key) for key in ("system", "role", "name", "version")} for one in made.missing]
+    return {
+        "site": made.site, "size_bytes": made.size,
+        "download_up_to_s": made.size / made.rate_bytes_s if made.rate_bytes_s else None, "repositories": each,
+        "wheels": list(made.wheels), "images": list(made.images), "engines": list(made.engines), "missing": lacks,
+        "notes": list(made.notes),
+    }  # fmt: skip
 
 
 def print_plan(made: Plan) -> None:
@@ -155,7 +175,8 @@ def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
 @folder_argument
 @click.option("--signers", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
               help="Take the signature of these keys alone (allowed signers of OpenSSH).")  # fmt: skip
-def verify(folder: Path, signers: Path | None) -> None:
+@json_option
+def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
     """Check the signature of a mirror, and every file against it.
 
     A file that is damaged, missing, of another release or added is named.
@@ -168,6 +189,14 @@ def verify(folder: Path, signers: Path | None) -> None:
 
     with working("reading the mirror") as shown:
         checked = verifying.verify(folder, signers, shown.say)
+    if as_json:
+        said = checked.said
+        answers.say("mirror", {
+            "folder": str(folder), "site": said.get("site"), "signed": said.get("signed"), "key": said.get("key"),
+            "signature": checked.signature, "files": checked.files, "size_bytes": checked.size,
+            "faults": list(checked.faults),
+        })  # fmt: skip
+        raise SystemExit(Exit.FAILED if checked.faults else Exit.OK)
     for fault in checked.faults:
         click.echo(fault, err=True)
     said = checked.said
