@@ -131,7 +131,8 @@ def _server(data: Json, node: Json) -> Needs:
 
 def _monitoring(data: Json, node: Json) -> Needs:
     system = data["__monitoring_systems"][node["os_key"]]
-    return free([system["package"], *(["prometheus"] if node["head"] and system["prometheus"] else [])])
+    on_head = ["prometheus", *(["prometheus-alertmanager"] if node.get("notifies") else [])]
+    return free([system["package"], *(on_head if node["head"] and system["prometheus"] else [])])
 
 
 #: Of each role, what it wants on a node of which `when` (a key of the node) holds, "" for every node.
@@ -170,8 +171,8 @@ def package_needs(roles: str, node: Json) -> dict[str, Needs]:
     """By role, version by package ("" for any) that the node gets.
 
     roles: a role's folder, beside which the others are. node: os_key, kernel, in_container, user_space_only, pci, stack
-    (the effective set), head, gpu_server, roce, scheduled, storage, left_out (names of roles) and variables of the
-    inventory.
+    (the effective set), head, gpu_server, roce, scheduled, storage, notifies (somebody, of alerts), left_out (names of
+    roles) and variables of the inventory.
     A role without an entry for the system wants nothing here: other checks refuse the system.
     """
     wanted = {}

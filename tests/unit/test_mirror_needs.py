@@ -32,6 +32,13 @@ def test_a_head_needs_what_preflight_asks_for_and_what_it_does_not() -> None:
     assert found["notes"] == []
 
 
+def test_who_is_notified_of_alerts_needs_the_program_for_it_on_the_head_alone() -> None:
+    assert set(asked()["wanted"]["monitoring"]) == {"prometheus-node-exporter", "prometheus"}
+    assert "prometheus-alertmanager" in asked(notifies=True)["wanted"]["monitoring"]
+    assert set(asked(notifies=True, head=False)["wanted"]["monitoring"]) == {"prometheus-node-exporter"}
+    assert "monitoring" not in asked(notifies=True, left_out=["monitoring"])["wanted"]
+
+
 def test_what_the_inventory_leaves_out_is_not_needed() -> None:
     found = asked(builds_image=False, pool_page=False, left_out=["backup", "slurm"])
     assert not {"backup", "slurm", "pool_page", "horovod"} & set(found["wanted"])

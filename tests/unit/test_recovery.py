@@ -16,9 +16,10 @@ from toolkit.validate.request import NewRuns, Output, ValidateRequest
 from toolkit.validate.training import TrainingRequest
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
-from validation.measures.recovery import head_restart, node_steps, recovery_probe
+from validation.measures.recovery import recovery_probe
 from validation.model import CriterionVerdict
 from validation.plan.request import PlanError
+from validation.probes import recovery_head, recovery_steps
 from validation.probes.tool import Ran
 
 DATA = Path(__file__).parents[1] / "data/recovery"
@@ -126,7 +127,7 @@ def test_a_server_with_a_job_is_not_rebooted(monkeypatch: pytest.MonkeyPatch) ->
         out = next((text for mark, text in said.items() if mark in words), "")
         return Ran(["ssh"], 0, out, "")
 
-    monkeypatch.setattr(node_steps, "ask", answer)
+    monkeypatch.setattr(recovery_steps, "ask", answer)
     doc = recovery_probe.probe(recovery_probe.Asked("reboots", "gpu1", ["ssh", "root@gpu1"], ["ssh", "root@head"]))
     assert doc["error"] == "gpu1: 17 runs there; nothing was rebooted"
     assert not any("systemctl reboot" in words or "drain" in words for words in asked)
@@ -161,9 +162,9 @@ def head_asked() -> recovery_probe.Asked:
 
 
 def restart(monkeypatch: pytest.MonkeyPatch, head: Head) -> Any:
-    monkeypatch.setattr(node_steps, "ask", head.ask)
-    monkeypatch.setattr(node_steps, "told", lambda words: 0)
-    monkeypatch.setattr(head_restart, "SETTLE_S", 0.0)
+    monkeypatch.setattr(recovery_steps, "ask", head.ask)
+    monkeypatch.setattr(recovery_steps, "told", lambda words: 0)
+    monkeypatch.setattr(recovery_head, "SETTLE_S", 0.0)
     return recovery_probe.probe(head_asked())
 
 
@@ -189,7 +190,7 @@ def test_what_the_heads_restart_cost_is_named(monkeypatch: pytest.MonkeyPatch, h
 
 
 def test_a_head_that_validates_is_not_rebooted(monkeypatch: pytest.MonkeyPatch) -> None:
-    head = Head(boot=head_restart.BOOT_ID.read_text().strip())
+    head = Head(boot=recovery_head.BOOT_ID.read_text().strip())
     doc = restart(monkeypatch, head)
     assert doc["error"] == "head is the machine that validates; validate from another one"
     assert not any("reboot" in words for words in head.asked)

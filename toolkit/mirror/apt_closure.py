@@ -5,11 +5,11 @@ With an empty status file of dpkg apt takes nothing for installed, and lists all
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from toolkit.errors import UsageFault
 from toolkit.mirror.apt_index import Entry, Index, listed
 from toolkit.mirror.asking import Pin
 from toolkit.mirror.tools import ToolFault, run
@@ -107,7 +107,6 @@ class AptRoot:
 def machine_architecture() -> str:
     """Debian's name of this machine's architecture; that of most servers where dpkg is missing."""
     try:
-        done = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+        return run(["dpkg", "--print-architecture"]).strip() or "amd64"
+    except UsageFault:
         return "amd64"
-    return done.stdout.strip() or "amd64"

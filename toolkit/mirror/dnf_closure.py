@@ -17,7 +17,7 @@ from toolkit.mirror.apt_closure import DISTRIBUTION
 from toolkit.mirror.asking import SystemWishes
 from toolkit.mirror.documents import Missing, Package, Repository
 from toolkit.mirror.parts import Part
-from toolkit.mirror.tools import ToolFault, run
+from toolkit.mirror.tools import ENGLISH, ToolFault, run
 
 BASE = ("basesystem", "dnf", "openssh-server", "python3", "sudo", "systemd")
 _COMMON = "{http://linux.duke.edu/metadata/common}"
@@ -111,7 +111,7 @@ def _opened(file: Path) -> IO[bytes]:
     programs = {".xz": "xzcat", ".zst": "zstdcat", ".bz2": "bzcat"}
     if file.suffix not in programs:
         return file.open("rb")
-    process = subprocess.Popen([programs[file.suffix], str(file)], stdout=subprocess.PIPE)
+    process = subprocess.Popen([programs[file.suffix], str(file)], stdout=subprocess.PIPE, env=ENGLISH)
     assert process.stdout is not None
     return process.stdout
 

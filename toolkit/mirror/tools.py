@@ -13,6 +13,8 @@ from toolkit.loudness import ran as shown
 from validation.base import bounded
 
 MOST = 512 << 20
+ENGLISH = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
+"""For tools whose words are read."""
 #: What apt, dnf, gpg and curl print where the clock of the machine is wrong (their sources).
 CLOCK = re.compile(
     r"(?i)is not valid yet|release file for .* is expired|certificate is not yet valid|certificate has expired"

@@ -11,9 +11,9 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.kinds.parsing import Parsed, ParseError, as_facts
 from validation.measures.recovery.boots import Boot, Reading
-from validation.measures.recovery.head_restart import out
 from validation.model import Bound, Judgement, Sample
 from validation.model.facts import Facts, Name, Positive
+from validation.probes.recovery_head import out
 from validation.rules.criterion import Criterion
 
 GOES_ON = ("running", "completing", "completed", "suspended")

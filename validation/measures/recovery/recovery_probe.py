@@ -1,5 +1,5 @@
 """Recovery of a node. `what` reboots: it is rebooted k times and read after each; dead: it dies while a job runs;
-head: it is the head, and Slurm is asked afterwards (head_restart.py).
+head: it is the head, and Slurm is asked afterwards (validation/probes/recovery_head.py).
 
 Runs beside the inventory, not on the node, which goes away. stdout = JSON. Reboots: `before`, and of each boot
 `ready_s` and what was read. Dead: `dead_at`, `alive_at` and `states`, each a moment with Slurm's words on node
@@ -12,9 +12,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from validation.measures.recovery.head_restart import restarted
-from validation.measures.recovery.node_steps import Asked, Failed, dead, reboots
 from validation.probes import ProbeDoc
+from validation.probes.recovery_head import restarted
+from validation.probes.recovery_steps import Asked, Failed, dead, reboots
 from validation.probes.tool import Ran, document
 
 __all__ = ["Asked", "probe"]

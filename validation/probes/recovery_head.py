@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from validation.measures.recovery import node_steps as probe
+from validation.probes import recovery_steps as probe
 from validation.probes.tool import last_line, stopped
 
 SETTLE_S = 120.0
