@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_texts import answer, node_text, slurm_job
-from tests.support.page_pool import PASSWORD, Client, MadeUp, Served, certificate, many, served
+from tests.support.page_pool import PASSWORD, Client, MadeUp, Served, certificate, known_users, many, served
 from tests.support.tls_scan import STRONG, old_versions, suites
 from toolkit.answer_forms import ANSWERS
 from toolkit.lease.jobs.slurm_text import parse_nodes
@@ -31,14 +31,8 @@ pytestmark = pytest.mark.engines
 
 
 @pytest.fixture(autouse=True)
-def known_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pwd
-
-    found = {
-        name: pwd.struct_passwd((name, "x", 1001 + n, 1001, "", "/", "/bin/sh"))
-        for n, name in enumerate(("alice", "bob"))
-    }
-    monkeypatch.setattr("toolkit.login.helper.pwd.getpwnam", lambda name: found[name])
+def accounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    known_users(monkeypatch, "alice", "bob")
 
 
 def small() -> MadeUp:

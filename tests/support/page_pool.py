@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.support.lease_texts import Job, jobs_of, node_text, slurm_job
 from toolkit.lease.jobs.slurm import SlurmError
@@ -31,6 +31,9 @@ from toolkit.page.app import Page
 from toolkit.page.http import BASE
 from toolkit.page.server import Certificate, PageServer, configured
 from toolkit.page.settings import Settings
+
+if TYPE_CHECKING:
+    import pytest
 
 PASSWORD = "correct horse"
 SERVERS, EACH, WAITING = 25, 8, 300
@@ -49,6 +52,12 @@ def many(servers: int = SERVERS, waiting: int = WAITING) -> tuple[list[PoolNode]
         fields = {"state": "PENDING", "end": None, "user": f"user{n % 40}", "priority": 5000 - n}
         jobs += slurm_job(5000 + n, gres="", state_reason="Resources", **fields)
     return parse_nodes(text), jobs
+
+
+def known_users(monkeypatch: pytest.MonkeyPatch, *users: str) -> None:
+    """This machine has accounts of these names, as far as the helper of passwords sees."""
+    found = {name: pwd.struct_passwd((name, "x", 1001 + n, 1001, "", "/", "/bin/sh")) for n, name in enumerate(users)}
+    monkeypatch.setattr("toolkit.login.helper.pwd.getpwnam", lambda name: found[name])
 
 
 @dataclass

@@ -23,6 +23,7 @@ from toolkit.login.tries import CHECKS, Tries
 from toolkit.page.collector import Collector, Source, hear, listen
 from toolkit.page.http import BASE, REPORT_CSP, Headers, Once, cookie, form_of, page, token
 from toolkit.page.live import Live
+from toolkit.page.panels import Panels
 from toolkit.page.sessions import COOKIE, FORM_COOKIE, Session, Sessions, same
 from toolkit.page.settings import Settings
 from toolkit.page.validations import report_of
@@ -69,6 +70,7 @@ class Page:
         self._watchers: Counter[str] = Counter()
         self._checks, self._acts = asyncio.Semaphore(CHECKS), asyncio.Semaphore(ACTS)
         self._acting: set[str] = set()
+        self._panels = Panels(settings, self._session, self.live.render)
         routes = [
             Route("/", self.front),
             Route("/events", self.events),
@@ -78,6 +80,7 @@ class Page:
             Route("/logout", self.logout, methods=["POST"]),
             Route("/leases/{lease:int}/{what}", self.act, methods=["POST"]),
             Route("/reports/{run}", self.report),
+            Route("/panels/{board}", self._panels.answer),
             Route("/static/{name}", self.static),
         ]
         below = [Route("/", self.home), Mount(BASE, routes=routes)]
@@ -87,7 +90,7 @@ class Page:
     async def _lifespan(self, _app: Any) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
         door = listen(self._settings.events)
-        works = (self.collector.run, self.live.keep, partial(hear, door, self.collector.heard))
+        works = (self.collector.run, self.live.keep, self._panels.keep, partial(hear, door, self.collector.heard))
         tasks = [asyncio.create_task(lasting(work)) for work in works]
         yield
         for task in tasks:
@@ -115,7 +118,16 @@ class Page:
         session = self._session(request)
         note = self._notes.pop(request.cookies.get(COOKIE, ""), "")
         mine = self._mine(session) if session else ""
-        return page(self.live.render("page.html", parts=self.live.parts, session=session, mine=mine, note=note))
+        return page(
+            self.live.render(
+                "page.html",
+                parts=self.live.parts,
+                session=session,
+                mine=mine,
+                note=note,
+                boards=list(self._panels.boards.values()),
+            )
+        )
 
     def _mine(self, session: Session) -> str:
         leases = [one for one in self.live.picture.leases if one.jobs[0].user == session.user]

@@ -1,21 +1,18 @@
-"""What Prometheus of role monitoring knows beside Slurm: temperatures, alerts, use over a week."""
+"""What Prometheus of role monitoring knows beside Slurm: temperatures, alerts, use over a week, how the site is."""
 
 from __future__ import annotations
 
 import datetime
-import http.client
-import json
-import math
 import re
-import urllib.parse
-import urllib.request
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolkit.page.prometheus import Silent, get, rows_of, samples
+from toolkit.page.site import Topic, site_topics
+
 WEEK = "7d"
-ANSWER_S = 10
-MOST_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,7 @@ class Figures:
     classes: tuple[Share, ...] | None = None
     users: tuple[Share, ...] | None = None
     won: Won | None = None
+    topics: tuple[Topic, ...] | None = None
 
 
 NONE = Figures({})
@@ -74,52 +72,21 @@ _QUERIES = {
 }
 
 
-class Silent(Exception):
-    """Prometheus does not answer, or not what can be used."""
-
-
-def _get(base: str, path: str, **query: str) -> dict[str, Any]:
-    url = f"{base.rstrip('/')}{path}?{urllib.parse.urlencode(query)}"
-    try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - an address of the site's settings
-            found = json.loads(answer.read(MOST_BYTES))
-    except (OSError, ValueError, RecursionError, http.client.HTTPException) as fault:
-        raise Silent(str(fault)) from None
-    if not isinstance(found, dict) or found.get("status") != "success" or not isinstance(found.get("data"), dict):
-        raise Silent("Prometheus answers what cannot be used")
-    return dict(found["data"])
-
-
-def _samples(base: str, query: str) -> list[tuple[dict[str, str], float]]:
-    found = []
-    for row in _rows(_get(base, "/api/v1/query", query=query).get("result")):
-        try:
-            labels, value = row["metric"], float(row["value"][1])
-        except (KeyError, TypeError, ValueError, IndexError):
-            continue
-        if isinstance(labels, dict) and math.isfinite(value):
-            found.append(({str(k): str(v) for k, v in labels.items()}, value))
-    return found
-
-
-def _rows(rows: object) -> Iterable[dict[str, Any]]:
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
 def _single(base: str, name: str) -> float | None:
-    found = _samples(base, _QUERIES[name])
+    found = samples(base, _QUERIES[name])
     return found[0][1] if found else None
 
 
 def now_figures(base: str) -> Figures:
-    """Temperatures and alerts. Blocks; what Prometheus does not give is unknown."""
+    """Temperatures, alerts and how the site is. Blocks; what Prometheus does not give is unknown."""
     try:
         degrees = {}
-        for labels, value in _samples(base, "elastic_ai_gpu_temperature_celsius"):
+        for labels, value in samples(base, "elastic_ai_gpu_temperature_celsius"):
             if re.fullmatch(r"[0-9]{1,4}", labels.get("gpu", "")):  # of a server, which may send anything
                 degrees[labels.get("node", ""), int(labels["gpu"])] = value
-        alerts = [_alert(row) for row in _rows(_get(base, "/api/v1/alerts").get("alerts"))]
-        return Figures(degrees, tuple(alert for alert in alerts if alert is not None))
+        alerts = [_alert(row) for row in rows_of(get(base, "/api/v1/alerts").get("alerts"))]
+        topics = site_topics(base, time.time())
+        return Figures(degrees, tuple(alert for alert in alerts if alert is not None), topics=topics)
     except Silent:
         return NONE
 
@@ -148,12 +115,12 @@ def _seconds(text: object) -> float | None:
 def week_figures(base: str) -> tuple[tuple[Share, ...] | None, tuple[Share, ...] | None, Won | None]:
     """Use by class of GPUs, by class of users, and what pooling wins. Blocks."""
     try:
-        ratios = {labels.get("class", ""): value for labels, value in _samples(base, _QUERIES["class_ratio"])}
+        ratios = {labels.get("class", ""): value for labels, value in samples(base, _QUERIES["class_ratio"])}
         classes = [
             Share(labels.get("class", "") or "?", hours, ratios.get(labels.get("class", "")))
-            for labels, hours in _samples(base, _QUERIES["class_hours"])
+            for labels, hours in samples(base, _QUERIES["class_hours"])
         ]
-        users = [Share(labels.get("account", ""), hours) for labels, hours in _samples(base, _QUERIES["user_hours"])]
+        users = [Share(labels.get("account", ""), hours) for labels, hours in samples(base, _QUERIES["user_hours"])]
         apart, pool, busiest = (_single(base, name) for name in ("apart", "pool", "busiest"))
     except Silent:
         return None, None, None

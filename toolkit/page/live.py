@@ -23,7 +23,7 @@ from toolkit.page.settings import Settings
 from toolkit.page.validations import Validated, last_validations
 from validation.base.visible import visible
 
-PARTS = ("status", "gpus", "queue", "leases", "use", "alerts", "validations")
+PARTS = ("status", "gpus", "queue", "leases", "use", "site", "alerts", "validations")
 FIGURES_S, WEEK_S = 30.0, 600.0
 LONGEST = 80
 """Characters of a name that are shown."""

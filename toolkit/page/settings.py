@@ -16,7 +16,8 @@ CONF = Path("/etc/elastic-ai/page/page.json")
 class Settings:
     """reading: who can see the page. certificate and key: PEM files of TLS. prometheus: its address, "" where there is
     none. runs: the folder of validation runs, "" where there is none. events: a socket at which starts and ends of jobs
-    are announced, "" where systemd passes it. pool_file: what role remoting_client wrote."""
+    are announced, "" where systemd passes it. pool_file: what role remoting_client wrote. boards: the folder
+    of role monitoring's dashboards."""
 
     site: str = "Pool of GPUs"
     address: str = "0.0.0.0"  # noqa: S104 - a page is for others to open; the role's variable says where
@@ -29,6 +30,7 @@ class Settings:
     events: str = ""
     login: str = "/run/elastic-ai-login.sock"
     pool_file: str = "/etc/elastic-ai/remoting/pool.json"
+    boards: str = "/etc/elastic-ai/monitoring"
 
 
 def read_settings(path: Path) -> Settings:
