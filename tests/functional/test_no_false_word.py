@@ -24,6 +24,7 @@ from toolkit.lab.faults import FAULTS
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.leaf.leaf import CROSSED
 from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
+from toolkit.lab.storagefaults import STORAGE_FAULTS
 from validation.measures.fabric.pairs_figures import suspects
 from validation.model import Subject, Topology, VerdictDoc
 from validation.model.load import load_json
@@ -41,11 +42,11 @@ ACCUSES = re.compile(
     re.IGNORECASE,
 )
 """Words by which a report's sentence may hold something against a part that it names; typed parts are asked as such."""
-ELSEWHERE = {"library-empty", CROSSED, *BMC_FAULTS, *LEAF_FAULTS}
+ELSEWHERE = {"library-empty", CROSSED, *BMC_FAULTS, *LEAF_FAULTS, *STORAGE_FAULTS}
 """Faults of the drill that another test holds against who is blamed, by what the probes really read:
 test_gpu_faults_found.py has those of GPUs, test_lab_bmc.py those of BMCs, test_lab_leaf.py those of a
-switch and, with test_parts_lab.py, crossed cables, test_server_faults_found.py and
-test_gpulibs.py the others."""
+switch and, with test_parts_lab.py, crossed cables, test_lab_storage.py those of a storage,
+test_server_faults_found.py and test_gpulibs.py the others."""
 
 
 def fitting(shape: str, fabric: str):

@@ -120,7 +120,7 @@ def test_a_slow_node_is_named_beside_the_others_even_without_an_order() -> None:
     m = planned(site(), "storage-alone.gpu2-home")
     verdict = judged(site(), {m.id: measured(m, alone(m, {"read": 0.4e9}))})
     slow = next(one for one in criterion(verdict, "st.read").judgements if m.id in one.evidence)
-    assert "0.20 of what the other nodes reach" in slow.reason
+    assert "0.2 of what the other nodes reach" in slow.reason
 
 
 def test_what_failed_on_a_node_is_its_own_reason_and_nothing_passes_without_a_figure() -> None:

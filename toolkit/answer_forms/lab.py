@@ -33,6 +33,7 @@ class LabMade(Form):
     bmc: bool = Field(description="whether each node has an emulated BMC")
     switch: bool = Field(description="whether the fabric's switch announces its ports and shows its configuration")
     mirror: str = Field(description="folder of the mirror that is all that the nodes reach; empty without one")
+    storage: bool = Field(description="whether the inventory declares the folder that nodes share as a storage")
 
 
 class Lab(LabMade):

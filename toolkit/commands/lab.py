@@ -109,6 +109,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
         click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),
+        click.option("--storage", is_flag=True, help="Declare the folder that containers share as a storage."),
         click.option(
             "--mirror",
             type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -206,6 +207,7 @@ def _refuse_with_add(ctx: click.Context) -> None:
         "os_name",
         "bmc",
         "switch",
+        "storage",
         "mirror",
         *(f"{one.engine}_python" for one in FRAMEWORKS),
     ):

@@ -23,6 +23,7 @@ from toolkit.lab.lab import Say
 from toolkit.lab.leaf.leaf import CROSSED
 from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
 from toolkit.lab.spec import LabSpec
+from toolkit.lab.storagefaults import STORAGE_FAULTS
 from toolkit.lab.vmfaults import PORT
 from toolkit.rundir import runs
 from validation.base.counting import number_of
@@ -63,11 +64,13 @@ WORDS = {
     "ipmi-on": ("IPMI",),
     CROSSED: ("should be",),
     **{kind: (fault.words,) for kind, fault in LEAF_FAULTS.items()},
+    **{kind: (fault.words,) for kind, fault in STORAGE_FAULTS.items()},
 }
 """Words of which one must stand in the finding that names the cause. Of others the criterion is the cause's name."""
 
-TOLD = {"slow-gpu": "tr.uniform"}
-"""Faults of rates of emulated GPUs, which nothing judges: found where the criterion's own words name them."""
+TOLD = {"slow-gpu": "tr.uniform", "storage-hangs": "st.read"}
+"""Faults that nothing judges: rates of emulated GPUs, and what does not answer, which is not measured. Found where the
+criterion's own words name them."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def _weighed(
 ) -> Drilled:
     wanted = set(faults.FAULTS[kind].found_by)
     if kind in TOLD:
-        said = [why for why in _judged(verdict, {TOLD[kind]}, node, ("not-measured", "fail")) if _names_gpu(why)]
+        said = [why for why in _judged(verdict, {TOLD[kind]}, node, ("not-measured", "fail")) if _names(kind, why)]
         fine = bool(said)
         return Drilled(kind, node, fine, fine, fine, blamed, "; ".join(said[:1]), seconds, turn=turn, told=True)
     failed = list(_judged(verdict, wanted, node, ("fail",)))
@@ -178,6 +181,11 @@ def _judged(verdict: VerdictDoc, wanted: set[str], node: str, verdicts: Sequence
             named = node in {end.node for end in one.about.ends} or re.search(rf"\b{re.escape(node)}\b", one.reason)
             if one.verdict in verdicts and named:
                 yield one.reason
+
+
+def _names(kind: str, text: str) -> bool:
+    """Whether a text names the part of a fault of GPUs, and of others what it is."""
+    return _names_gpu(text) if kind in GPU_FAULTS else any(word in text for word in WORDS[kind])
 
 
 def _names_gpu(words: str) -> bool:

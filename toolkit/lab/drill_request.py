@@ -88,6 +88,8 @@ def why_not(spec: LabSpec, kind: str) -> str:
         return "needs a BMC (lab up --bmc)"
     if FAULTS[kind].switch and not spec.switch:
         return "needs a switch (lab up --switch)"
+    if FAULTS[kind].storage and not spec.storage:
+        return "needs a storage (lab up --storage, containers)"
     return "no node of this lab can have it"
 
 

@@ -23,6 +23,7 @@ from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
 from toolkit.lab.morefaults import MORE_FAULTS
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, read_faults
+from toolkit.lab.storagefaults import STORAGE_FAULTS, acts
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
 
 EMPTIED = f": >/{devices.LIBRARIES}/libnvidia-opencl.so.1\n"
@@ -41,13 +42,17 @@ class Fault:
     gpus_only: bool = False
     bmc: bool = False
     switch: bool = False
+    storage: bool = False
     found_by: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> str:
         """On which nodes it can be, in words."""
-        plain = "GPU servers" if self.gpus_only else "machines" if self.vm_only else "all"
-        return f"{plain} with BMC" if self.bmc else f"{plain} with switch" if self.switch else plain
+        plain = (
+            "GPU servers" if self.gpus_only else "machines" if self.vm_only else "containers" if self.storage else "all"
+        )
+        parts = (("BMC", self.bmc), ("switch", self.switch), ("storage", self.storage))
+        return " with ".join([plain, *(name for name, needed in parts if needed)])
 
 
 def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
@@ -70,6 +75,8 @@ def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
         raise LabError(f"{node.name} has no BMC, and {kind} is reported by one; 'toolkit lab up --bmc' makes some")
     if FAULTS[kind].switch and not spec.switch:
         raise LabError(f"lab '{spec.name}' has no switch that {kind} is seen at; 'toolkit lab up --switch' makes one")
+    if FAULTS[kind].storage and not spec.storage:
+        raise LabError(f"lab '{spec.name}' declares no storage that {kind} is seen at; 'toolkit lab up --storage' does")
     if FAULTS[kind].gpus_only and node.group != "gpu_servers":
         raise LabError(f"{node.name} has no GPUs, and {kind} is a fault of one")
     there = read_faults(spec).get(node.name, kind)
@@ -272,6 +279,10 @@ FAULTS = {
     **{
         kind: Fault(f.about, _renew_switch, _clear_switch, vm_only=False, switch=True, found_by=("pf.switch",))
         for kind, f in LEAF_FAULTS.items()
+    },
+    **{
+        kind: Fault(f.about, *acts(kind, _script), vm_only=False, storage=True, found_by=f.found_by)
+        for kind, f in STORAGE_FAULTS.items()
     },
     **{
         kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only, found_by=f.found_by)

@@ -17,9 +17,9 @@ from toolkit.lab.frameworks import FRAMEWORKS, EngineForNodes
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.image import USERS
 from toolkit.lab.leaf import leaf
-from toolkit.lab.nodes import host_public_key
+from toolkit.lab.nodes import SHARED, host_public_key
 from toolkit.lab.sources import os_key
-from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
+from toolkit.lab.spec import FABRIC_MTU, STORAGE, STORAGE_GB_S, VENDOR_HOST, LabSpec, NodeSpec
 from toolkit.lab.standin import PLATFORM_PYTHON, load_system
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
@@ -38,6 +38,9 @@ POOL: dict[str, Any] = {
     },
     "preemption": {"after_minutes": 0, "grace_s": 90},
 }
+STORAGES: list[dict[str, Any]] = [
+    {"name": STORAGE, "path": SHARED, "shared": True, "read_gb_s": STORAGE_GB_S, "write_gb_s": STORAGE_GB_S}
+]
 VERBS = "verbs"  # remoting_server_transport
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 
@@ -110,6 +113,7 @@ def inventory_document(
         common |= mirrored.variables(spec)
     common |= engine or {}
     common |= leaf.variables(spec, key.parent) if spec.switch else {}
+    common |= {"storage": [dict(one) for one in STORAGES]} if spec.storage else {}
     if engine and any(n.group == "clients" for n in spec.nodes):
         common["slurm_pool"] = POOL
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}

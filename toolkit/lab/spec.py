@@ -24,6 +24,10 @@ COUNTED_OVERHEAD_BYTES = 14
 WIRE_OVERHEAD_BYTES = 38
 FABRIC_MTU = 9000
 SWITCH_MTU = 9216
+#: Storage of a lab of containers by its name in the inventory, and what is ordered of it, 10^9 bytes a second: little,
+#: so that a disk beside other work reaches it.
+STORAGE = "lab"
+STORAGE_GB_S = 0.02
 
 
 def state_root() -> Path:
@@ -83,6 +87,8 @@ class LabSpec:
     switch: bool = False
     #: Folder of the mirror that is all that its nodes reach; "" where they reach what the machine reaches.
     mirror: str = ""
+    #: Whether the inventory declares the folder that its nodes share as a storage.
+    storage: bool = False
 
     @property
     def vms(self) -> bool:
@@ -169,7 +175,7 @@ def inventory_dir(name: str) -> Path:
 
 def make_spec(
     name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False, over: str = "",
-    bmc: bool = False, switch: bool = False, mirror: str = "",
+    bmc: bool = False, switch: bool = False, mirror: str = "", storage: bool = False,
 ) -> LabSpec:  # fmt: skip
     """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
     nodes' operating system, `over` what truly runs where they stand in for it; with `vms` GPU servers are virtual
@@ -177,13 +183,19 @@ def make_spec(
     lab_dir(name)
     if vms and over:
         raise LabError(f"{os_title} is a stand-in over {over}, which containers alone can be; leave --os out")
+    if vms and storage:
+        raise LabError(
+            "--storage is a folder that containers share, which machines do not have; leave one of the two out"
+        )
     if not 0.001 <= rate_gbps <= 100:
         raise LabError(f"--rate {rate_gbps}: give the link rate in Gbit/s, 0.001 to 100")
     nodes = tuple(
         NodeSpec(n, group, i + 1, "vm" if vms and group == "gpu_servers" else "container")
         for i, (n, group) in enumerate(node_groups(count))
     )
-    return LabSpec(name, index, nodes, rate_gbps, os_title, over, bmc=bmc, switch=switch, mirror=mirror)
+    return LabSpec(
+        name, index, nodes, rate_gbps, os_title, over, bmc=bmc, switch=switch, mirror=mirror, storage=storage
+    )
 
 
 def read_faults(spec: LabSpec) -> dict[str, str]:

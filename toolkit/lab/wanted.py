@@ -28,12 +28,13 @@ class WantedLab:
     bmc: bool = False
     switch: bool = False
     mirror: str = ""
+    storage: bool = False
 
     def spec(self) -> LabSpec:
         """As far as it is known before it is made."""
         release = release_for(self.os_name)
         title, over = release.title, over_of(release)
-        parts = (self.bmc, self.switch, self.mirror)
+        parts = (self.bmc, self.switch, self.mirror, self.storage)
         return make_spec(self.name, 0, self.count, self.rate_gbps, title, self.vms, over, *parts)
 
 
@@ -51,6 +52,7 @@ class LabRequest:
     bmc: bool = False
     switch: bool = False
     mirror: Path | None = None
+    storage: bool = False
 
     def checked(self) -> WantedLab:
         """The lab that the options mean: --nodes, else what the fabric needs.
@@ -61,7 +63,7 @@ class LabRequest:
         if self.fabric:
             vms = self._of_fabric(self.fabric)
         mirror = str(self.mirror.resolve()) if self.mirror else ""
-        parts = (vms, self._command(), self.bmc, self.switch, mirror)
+        parts = (vms, self._command(), self.bmc, self.switch, mirror, self.storage)
         return WantedLab(self.name, count, self.rate_gbps, self.os_name, *parts)
 
     def _of_fabric(self, fabric: str) -> bool:
@@ -86,6 +88,7 @@ class LabRequest:
         words += ["--os", self.os_name] if self.os_name else []
         words += ["--bmc"] if self.bmc else []
         words += ["--switch"] if self.switch else []
+        words += ["--storage"] if self.storage else []
         words += ["--mirror", str(self.mirror)] if self.mirror else []
         words += ["--name", self.name] if self.name != DEFAULT_NAME else []
         return shlex.join(["toolkit", "lab", "up", *words])

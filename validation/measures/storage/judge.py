@@ -114,7 +114,7 @@ def _alone(case: Case, criterion: Criterion, m: Measurement, every: dict[str, St
         and (rate := _value(name, other, unit)) is not None
     ]  # fmt: skip
     if len(others) >= OF_OTHERS and value < ODD * statistics.median(others):
-        text += f"; {value / statistics.median(others):.2f} of what the other nodes reach"
+        text += f"; {value / statistics.median(others):.2g} of what the other nodes reach"
     samples = case.latest[m.id].values(METRICS[name][0])
     storage = declared(case.topology.node(m.nodes[0]), facts.storage)
     return _said(criterion, m, storage, _summary(value, samples), text)
