@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,8 @@ def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
     \b
     toolkit mirror build /mnt/medium -i inventories/SITE --key ~/.ssh/id_ed25519
 
-    Tools: apt-utils for systems with apt; dnf, its plugin download and createrepo-c for EL; gnupg; skopeo for images.
+    Tools: apt-utils for systems with apt; dnf, its plugin download and createrepo-c for EL; gnupg; skopeo and
+    docker-registry for images.
     """
     from toolkit.mirror import building
     from toolkit.mirror.documents import size_words
@@ -226,7 +228,7 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
     \b
     toolkit mirror serve /mnt/medium --listen 10.0.0.5:8080 --vars inventories/SITE/group_vars/all/mirror.yml
     """
-    from toolkit.mirror import manifest, serving
+    from toolkit.mirror import images, manifest, serving
     from validation.base.files import replace
 
     where = serving.place(listen, given["certificate"], given["private_key"])
@@ -236,7 +238,13 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
     if where.host in ("0.0.0.0", "::") and not given["url"]:  # noqa: S104 - refused, not listened at
         raise UsageFault("--listen: name the address at which nodes reach this machine, or give it with --url")
     url = given["url"] or f"{where.scheme}://{listen}"
-    text = serving.variables(folder, serving.read_plan(folder), signed.said.get("packages-key", ""), url)
+    made = serving.read_plan(folder)
+    door = serving.image_door(where, url) if made.images and not images.missing(made.images, folder) else None
+    if door is not None and door.certificate is None:
+        note = "images are not served, for Docker takes them by HTTPS alone: give --certificate and --private-key"
+        click.echo(f"note: {note}", err=True)
+        door = None
+    text = serving.variables(folder, made, signed.said.get("packages-key", ""), url, door.address if door else "")
     try:
         server = serving.Server(where, folder)
     except OSError as fault:
@@ -247,6 +255,11 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
         click.echo(f"wrote {given['target']}")
     else:
         click.echo(text, nl=False)
-    click.echo(f"serving {folder} at {url}; Ctrl-C ends it", err=True)
-    with term_as_ctrl_c(), suppress(KeyboardInterrupt), server:
+    with term_as_ctrl_c(), suppress(KeyboardInterrupt), server, ExitStack() as stack:
+        if door is not None:
+            stack.enter_context(
+                images.registry(folder / images.FOLDER, dataclasses.replace(door, host=where.host), writes=False)
+            )
+            click.echo(f"serving its images at {door.address}", err=True)
+        click.echo(f"serving {folder} at {url}; Ctrl-C ends it", err=True)
         server.serve_forever()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import UsageFault
-from toolkit.mirror import extras, manifest, openpgp
+from toolkit.mirror import extras, images, manifest, openpgp
 from toolkit.mirror.documents import PLAN, Plan
 from toolkit.mirror.fetching import fetch
 from toolkit.mirror.publishing import publish
@@ -67,7 +67,7 @@ def build(plan: Plan, folder: Path, key: ssh.Key, say: Say) -> Built:
         published = sum(publish(one, folder, fingerprint, say) for one in plan.repositories)
         _write_keys(plan, folder, fingerprint)
         extras.take_wheels(folder, say)
-        notes = extras.take_images(plan.images, folder, say)
+        notes = images.take_images(plan.images, folder, say)
         extras.take_files(plan.engines, folder)
         replace(folder / PLAN, plan.model_dump_json(indent=1).encode())
         say("listing and signing all files")

@@ -1,4 +1,4 @@
-"""What a mirror holds beside packages: wheels of the toolkit, images, engines, documentation."""
+"""What a mirror holds beside packages: wheels of the toolkit, engines, documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolkit.mirror.tools import run
 from validation.base import project
 
 Say = Callable[[str], None]
-WHEELS, IMAGES, ENGINES, DOCUMENTS = "wheels", "images", "engines", "docs"
+WHEELS, ENGINES, DOCUMENTS = "wheels", "engines", "docs"
 _LOCK = "requirements.lock"
 _PINNED = re.compile(r"([\w.\[\]-]+)==([\w.!+-]+)")
 
@@ -43,27 +43,6 @@ def take_wheels(folder: Path, say: Say) -> None:
     run([*pip, "--require-hashes", "--requirement", str(lock), "--dest", str(target)], package="python3-pip")
     shutil.copyfile(lock, target / _LOCK)
     made.write_text(recipe)
-
-
-def take_images(images: Sequence[str], folder: Path, say: Say) -> list[str]:
-    """Have each image; those that could not be, in words. An image without a digest is refused: tomorrow it may be
-    another."""
-    by_tag = [image for image in images if "@sha256:" not in image]
-    if by_tag:
-        raise UsageFault(f"{by_tag[0]}: name the image by its digest (NAME@sha256:...), since a tag may change")
-    if images and shutil.which("skopeo") is None:
-        return [f"not included: {image}: skopeo is not installed" for image in images]
-    for image in images:
-        target = folder / IMAGES / image.rsplit(":", 1)[-1]
-        if (target / "manifest.json").is_file():
-            continue
-        say(f"copying image {image}")
-        partial = target.with_name(f".{target.name}")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        run(["skopeo", "--insecure-policy", "copy", "--all", f"docker://{image}", f"dir:{partial}"], package="skopeo")
-        partial.rename(target)
-    return []
 
 
 def take_files(engines: Sequence[str], folder: Path) -> None:

@@ -8,12 +8,14 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import yaml
 
 from toolkit.errors import UsageFault
 from toolkit.mirror.building import KEYS, fingerprints
 from toolkit.mirror.documents import PLAN, Plan
+from toolkit.mirror.images import Door, image_of
 
 #: Requests that are answered at once; more wait in the queue of the socket.
 MOST = 64
@@ -133,9 +135,15 @@ def read_plan(folder: Path) -> Plan:
         ) from None
 
 
-def variables(folder: Path, plan: Plan, fingerprint: str, url: str) -> str:
-    """mirror.yml: what an inventory needs, so that every repository of its nodes is this mirror's."""
-    values = {
+def image_door(where: Place, url: str) -> Door:
+    """Where the registry of images listens: at the port after that of the mirror."""
+    return Door(urlsplit(url).hostname or where.host, where.port + 1, where.certificate, where.private_key)
+
+
+def variables(folder: Path, plan: Plan, fingerprint: str, url: str, registry: str = "") -> str:
+    """mirror.yml: what an inventory needs, so that every repository of its nodes is this mirror's. registry: its
+    images' address, "" where none is served."""
+    values: dict[str, object] = {
         "repos_mirror": f"{url.rstrip('/')}/packages",
         "repos_distribution": True,
         "repos_key_dir": str((folder / KEYS).resolve()),
@@ -143,6 +151,9 @@ def variables(folder: Path, plan: Plan, fingerprint: str, url: str) -> str:
         "repos_urls": {},
         "mirror_upstream": plan.upstream,
     }
+    if registry and plan.images:
+        values["horovod_image"] = image_of(plan.images[0]).at(registry)
+        values["mirror_upstream"] = {**plan.upstream, "horovod_image": plan.images[0]}
     head = "# Written by toolkit mirror serve: every repository of the nodes is the mirror's. mirror_upstream is what\n"
     head += "# the inventory had before, from which toolkit mirror plan goes on.\n"
     return f"---\n{head}{yaml.safe_dump(values, sort_keys=False)}"
