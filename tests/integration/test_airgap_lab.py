@@ -68,7 +68,7 @@ def test_bare_nodes_become_a_measured_site_by_the_mirror_alone(gapped: Lab, tmp_
     assert {line for line in entries.splitlines() if not line.startswith("#")} == {
         f"URIs: {mirrored.url(spec)}/packages/distribution/debian12/"
     }
-    run = validation_of(lab.inventory, tmp_path / "runs")
+    run = validation_of(lab.inventory, tmp_path / "runs", "--fabric", "tcp10")
     assert run.exit_code == 0, run
     assert list((tmp_path / "runs").glob("*/report.html"))
 
