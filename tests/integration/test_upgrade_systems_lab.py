@@ -27,7 +27,7 @@ class Way:
     up: Sequence[str]
     releases: tuple[str, str]
     packages: tuple[str, str]
-    nodes: tuple[str, ...] = ("head", "client1", "gpu1")
+    nodes: tuple[str, ...] = ("head", "client1", "gpu1", "gpu2")
     version: str = DEB
     machines: bool = False
     declared: dict[str, object] = field(default_factory=dict)
@@ -38,10 +38,10 @@ REHEARSED = ("rehearsal-previous", "rehearsal")
 #: Nothing of it is other than on Debian's containers, and the time of emulated machines is dear.
 WITHOUT = {"horovod_state": "absent", "monitoring_state": "absent"}
 WAYS = {
-    "el9": Way(("--os", "el9", "--nodes", "3"), ("previous", "current"), ("1.19.1-1", "1.20.1-1"), version=RPM),
-    "ubuntu2404": Way(("--os", "ubuntu2404", "--nodes", "3"), REHEARSED, ("1.18.2-1", "1.19.1-1")),
+    "el9": Way(("--os", "el9", "--nodes", "4"), ("previous", "current"), ("1.19.1-1", "1.20.1-1"), version=RPM),
+    "ubuntu2404": Way(("--os", "ubuntu2404", "--nodes", "4"), REHEARSED, ("1.18.2-1", "1.19.1-1")),
     "vm": Way(
-        ("--nodes", "vm"), REHEARSED, ("1.18.2-1", "1.19.1-1"), ("head", "client1", "gpu1", "gpu2"), machines=True,
+        ("--nodes", "vm"), REHEARSED, ("1.18.2-1", "1.19.1-1"), machines=True,
         declared=WITHOUT,
     ),
 }  # fmt: skip
