@@ -17,7 +17,7 @@ from toolkit.validate.training import TrainingRequest
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.recovery import recovery_probe
-from validation.model import CriterionVerdict
+from validation.model import Bmc, CriterionVerdict
 from validation.plan.request import PlanError
 from validation.probes import recovery_head, recovery_steps
 from validation.probes.tool import Ran
@@ -54,6 +54,8 @@ def judged(docs: dict[str, Any]) -> dict[str, CriterionVerdict]:
     [
         ({"suites": ("recovery",)}, "suite recovery reboots every GPU server and the head, and lets a server die"),
         ({"suites": ("transport",), "reboots": 3}, "--reboots allows what suite recovery does; give --suite recovery"),
+        ({"suites": ("transport",), "power_cycles": 1}, "--power-cycles allows what suite recovery does"),
+        ({"reboots": 1, "power_cycles": 1}, "--reboots and --power-cycles allow what suite recovery does"),
     ],
 )  # fmt: skip
 def test_nothing_is_rebooted_without_consent(given: dict[str, Any], words: str) -> None:
@@ -80,6 +82,21 @@ def test_each_gpu_server_is_rebooted_and_the_last_one_dies() -> None:
     assert all(len(ids) == 1 for ids in plan.rounds)
     job = job_for(plan.measurements[0], hardware())
     assert (job.probe.params["times"], job.probe.params["head"][-1]) == (3, "root@10.77.0.11")
+
+
+def test_power_is_switched_only_where_that_was_allowed_and_alone_where_nothing_else_was() -> None:
+    bmc = Bmc(address="10.0.0.9", port=443, user="x", ca=None, fingerprint=None, bios={})
+    whole = hardware()
+    topology = whole.model_copy(update={"nodes": tuple(n.model_copy(update={"bmc": bmc}) for n in whole.nodes)})
+    plan = plan_of(topology, ("recovery",), options={"reboots": 1})
+    assert not [m for m in plan.measurements if m.params["what"] == "cycles"]
+    assert any("--power-cycles N allows it" in left.why for left in plan.left_out)
+    plan = plan_of(topology, ("recovery",), options={"power_cycles": 2})
+    assert [m.id for m in plan.measurements] == ["recovery-cycles.gpu1", "recovery-cycles.gpu2"]
+    assert plan.measurements[0].criteria == ("rc.power",)
+    asked = replace(LAB, suites=("recovery",), power_cycles=2).checked()
+    assert isinstance(asked, NewRuns)
+    assert asked.options == {"power_cycles": 2}
 
 
 def test_boots_that_are_the_same_pass_and_one_that_is_not_fails_with_what_it_lacks() -> None:

@@ -55,6 +55,12 @@ FRONT = (
     help="Allow suite recovery to reboot each GPU server so often, the head once, and to let a server die under a job.",
 )
 @click.option(
+    "--power-cycles",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Allow suite recovery to switch each GPU server off and on by its BMC so often, without an orderly stop.",
+)
+@click.option(
     "--soak",
     type=click.Choice(list(SOAK_HOURS)),
     is_flag=False,

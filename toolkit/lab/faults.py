@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolkit.errors import LabError, or_nearest
-from toolkit.lab import devices, network, nodes, vm
+from toolkit.lab import devices, network, power, vm
 from toolkit.lab.bmc import rack
 from toolkit.lab.bmc.bmcfaults import BMC_FAULTS
 from toolkit.lab.bmc.rack import LOOK_S
 from toolkit.lab.gpufaults import GPU_FAULTS
-from toolkit.lab.host import detect
 from toolkit.lab.lab import Say, boot, load
 from toolkit.lab.leaf import leaf
 from toolkit.lab.leaf.leaffaults import LEAF_FAULTS
@@ -141,15 +138,7 @@ def _describe(kind: str | None) -> Act:
 
 
 def _kill_node(spec: LabSpec, node: NodeSpec, say: Say) -> None:
-    host = detect()
-    if host.systemd:
-        run(["systemctl", "kill", "--signal=KILL", nodes.unit_name(spec.name, node.name)], check=False)
-    # node-loop first, so that it does not start the node again
-    for pid in sorted(nodes.processes(spec.name, node.name)):
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+    power.cut(spec, node)
 
 
 def _record(spec: LabSpec, faults: dict[str, str]) -> None:

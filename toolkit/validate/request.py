@@ -108,6 +108,7 @@ class ValidateRequest:
     minutes: int | None = None
     hours: int | None = None
     reboots: int | None = None
+    power_cycles: int | None = None
     soak: str | None = None
     suites: tuple[str, ...] = ()
     profile: str | None = None
@@ -211,14 +212,18 @@ class ValidateRequest:
     def _consent(self, suites: tuple[str, ...]) -> dict[str, int]:
         """The plan's option by which nodes may be rebooted. UsageFault for the suite without it, and the reverse."""
         asked = RECOVERY in suites and not self.of_old_run
-        if asked and self.reboots is None:
+        given = {"reboots": self.reboots, "power_cycles": self.power_cycles}
+        consent = {name: count for name, count in given.items() if count is not None}
+        if asked and not consent:
             raise UsageFault(
                 "suite recovery reboots every GPU server and the head, and lets a server die under a job; "
-                "allow it with --reboots 3"
+                "allow it with --reboots 3, and power cycles by BMCs with --power-cycles 1"
             )
-        if self.reboots is not None and not asked:
-            raise UsageFault("--reboots allows what suite recovery does; give --suite recovery, of a new run")
-        return {} if self.reboots is None else {"reboots": self.reboots}
+        if consent and not asked:
+            named = " and ".join(f"--{name.replace('_', '-')}" for name in consent)
+            verb = "allow" if len(consent) > 1 else "allows"
+            raise UsageFault(f"{named} {verb} what suite recovery does; give --suite recovery, of a new run")
+        return consent
 
     def _suites_and_minutes(self) -> tuple[tuple[str, ...], int | None]:
         """The suites, and how many minutes burn-in loads, by --minutes, --hours or --soak; None for its default."""

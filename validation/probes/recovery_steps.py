@@ -94,16 +94,16 @@ def reading(ssh: list[str], ports: list[str]) -> dict[str, Any] | None:
     return {key: sorted(value) if isinstance(value, list) else value for key, value in found.items()}
 
 
-def wait_for_boot(asked: Asked, old: str, begin: float) -> dict[str, Any]:
+def wait_for_boot(asked: Asked, old: str, begin: float, by: str = "systemctl reboot") -> dict[str, Any]:
     """The reading of a boot other than `old`, once systemd has come to its end."""
     while time.monotonic() - begin < asked.ready_s:
         found = reading(asked.ssh, asked.ports)
         if found is not None and found["boot"] != old and found["system"] in SETTLED:
             return {"ready_s": round(time.monotonic() - begin, 3), "reading": found}
         if found is not None and found["boot"] == old and time.monotonic() - begin > GONE_S:
-            raise Failed(f"{asked.node} did not go down within {GONE_S:g} s of systemctl reboot")
+            raise Failed(f"{asked.node} did not go down within {GONE_S:g} s of {by}")
         time.sleep(POLL_S)
-    raise Failed(f"{asked.node} was not ready within {asked.ready_s:g} s of its reboot")
+    raise Failed(f"{asked.node} was not ready within {asked.ready_s:g} s of {by}")
 
 
 def reboots(asked: Asked) -> dict[str, Any]:

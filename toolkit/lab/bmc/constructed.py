@@ -61,6 +61,8 @@ KINDS = {
     "16G": Kind("PowerEdge XE9680", 16, "2.7.4", "7.20.60.50", "NVIDIA H100 80GB HBM3", 8, 32, 2800),
     "17G": Kind("PowerEdge XE7745", 17, "1.7.5", "1.20.80.51", "NVIDIA H200 NVL", 8, 24, 3200, "AMD"),
 }
+RESETS = ("On", "ForceOff", "ForceRestart", "PowerCycle")
+RESET: Doc = {"target": f"{SYSTEM}/Actions/ComputerSystem.Reset", "ResetType@Redfish.AllowableValues": [*RESETS]}
 OK: Doc = {"State": "Enabled", "Health": "OK"}
 
 
@@ -143,7 +145,8 @@ def server(number: int, kind: str | Kind = "16G", name: str = "node") -> dict[st
     ])  # fmt: skip
     put(f"{ROOT}/UpdateService", FirmwareInventory=to(UPDATES))
     put(SYSTEM, Manufacturer="Dell Inc.", Model=made.model, SKU=own, SerialNumber=f"CN{own}", BiosVersion=made.bios,
-        PowerState="On", HostName=name, Processors=to(f"{SYSTEM}/Processors"), Memory=to(f"{SYSTEM}/Memory"),
+        PowerState="On", Actions={"#ComputerSystem.Reset": dict(RESET)}, HostName=name,
+        Processors=to(f"{SYSTEM}/Processors"), Memory=to(f"{SYSTEM}/Memory"),
         EthernetInterfaces=to(f"{SYSTEM}/EthernetInterfaces"), Storage=to(f"{SYSTEM}/Storage"),
         Bios=to(f"{SYSTEM}/Bios"))  # fmt: skip
     for folder, only in (("Systems", SYSTEM), ("Chassis", CHASSIS), ("Managers", MANAGER)):

@@ -1,7 +1,7 @@
 """An emulated BMC: Redfish over TLS with logins, that answers from documents and behaves as badly as it is asked to.
 
-Without `settings`: only GET, and opening and closing a session, what an acceptance reads. A write is then refused
-(405). It is counted in any case, so that a test sees that there was none.
+Without `settings` and `power`: only GET, and opening and closing a session, what an acceptance reads. A write is then
+refused (405). It is counted in any case, so that a test sees that there was none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
-from toolkit.lab.bmc.constructed import ROOT
-from toolkit.lab.bmc.settings import Settings
+from toolkit.lab.bmc.constructed import LOCKDOWN, MANAGER, RESET, RESETS, ROOT, SYSTEM
+from toolkit.lab.bmc.settings import Settings, fault
 
 SESSIONS = f"{ROOT}/SessionService/Sessions"
 
@@ -39,6 +39,16 @@ class Traps:
     busy: int = 0
     dribble: bool = False
     drip: tuple[str, ...] = ()
+
+
+class Power(Protocol):
+    """The power of the host, as far as this BMC switches it."""
+
+    def state(self) -> str:
+        """`On` or `Off`."""
+
+    def reset(self, kind: str) -> None:
+        """Switch it, later than this returns."""
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -65,9 +75,10 @@ class EmulatedBmc:
     def __init__(
         self, docs: dict[str, dict[str, Any]], user: str, password: str, certificate: Path, key: Path,
         traps: Traps | None = None, address: str = "127.0.0.1", port: int = 0, settings: Settings | None = None,
+        power: Power | None = None,
     ) -> None:  # fmt: skip
         """Listen at `address` and `port` (0: a free one) with this certificate."""
-        self.settings = settings
+        self.settings, self.power = settings, power
         self.docs, self.traps = docs, traps or Traps()
         self.requests: list[str] = []
         self.writes: list[str] = []
@@ -116,6 +127,8 @@ class EmulatedBmc:
             self.settings.advance(self.docs)
         if method != "GET":
             self.writes.append(f"{method} {path}")
+            if self.power is not None and (method, plain) == ("POST", RESET["target"]):
+                return self._reset(self.power, body)
             if self.settings is not None:
                 return self.settings.write(self.docs, method, plain, body)
             return 405, {"error": {"message": "this emulation is read only"}}, {}
@@ -126,12 +139,31 @@ class EmulatedBmc:
             if plain.endswith(end):
                 return status, {"error": {"message": "as asked"}}, {}
         found = self.docs.get(plain)
+        if found is not None and plain == SYSTEM and self.power is not None:
+            found = {**found, "PowerState": self.power.state()}
         if found is None:
             return 404, {"error": {"message": "no such resource"}}, {}
         if query.startswith("$expand") and "Members" in found:
             members = [self.docs.get(one.get("@odata.id", ""), one) for one in found["Members"]]
             found = {**found, "Members": members}
         return 200, found, {}
+
+    def _reset(self, power: Power, body: bytes) -> tuple[int, Any, dict[str, str]]:
+        """Switch the host's power, as far as the BMC may."""
+        own = self.docs.get(f"{MANAGER}/Oem/Dell/DellAttributes/iDRAC.Embedded.1", {}).get("Attributes", {})
+        if own.get(LOCKDOWN, "Disabled") != "Disabled":
+            return fault(403, "LOC001", "The operation is not possible because System Lockdown mode is on.")
+        try:
+            kind = json.loads(body)["ResetType"]
+        except (ValueError, KeyError, TypeError):
+            kind = None
+        if kind not in RESETS:
+            return fault(400, "SYS426", f"ResetType is one of {', '.join(RESETS)}.")
+        state = power.state()
+        if (kind == "On") == (state == "On"):
+            return fault(409, "PSU501", f"The host is {state} already.")
+        power.reset(kind)
+        return 204, {}, {}
 
     def _session(self, body: bytes) -> tuple[int, Any, dict[str, str]]:
         try:

@@ -77,7 +77,8 @@ def write(spec: LabSpec, node: NodeSpec, memory_mib: int, clean: bool = False) -
     path = folder(spec) / f"{node.name}.json"
     new = path.with_suffix(".new")
     starts = spec.name if node.kind != "vm" else ""  # a machine's start is seen by nobody outside
-    new.write_text(json.dumps({"address": address(spec, node), "docs": docs, "later": later, "lab": starts}))
+    told = {"address": address(spec, node), "docs": docs, "later": later, "lab": starts, "power": spec.name}
+    new.write_text(json.dumps(told))
     new.replace(path)
 
 

@@ -17,8 +17,10 @@ from typing import Any
 from toolkit.lab.bmc.emulated import EmulatedBmc
 from toolkit.lab.bmc.rack import CERTIFICATE, KEY, LOOK_S, PASSWORD, PORT, USER
 from toolkit.lab.bmc.settings import Settings
+from toolkit.lab.lab import load
 from toolkit.lab.network import MANAGEMENT
 from toolkit.lab.nodes import start_mark
+from toolkit.lab.power import Switch
 
 
 @dataclass
@@ -55,8 +57,9 @@ def renew(folder: Path, standing: dict[str, Standing], where: str | None = MANAG
                 subprocess.run(["ip", "addr", "replace", f"{told['address']}/32", "dev", where], check=True)
             password = (folder / PASSWORD).read_text()
             settings = Settings(partial(start_mark, told["lab"], name)) if told["lab"] else None
+            power = Switch(load(told["power"]), load(told["power"]).node(name)) if where is not None else None
             bmc = EmulatedBmc(told["docs"], USER, password, folder / CERTIFICATE, folder / KEY, address=told["address"],
-                              port=port, settings=settings)  # fmt: skip
+                              port=port, settings=settings, power=power)  # fmt: skip
             standing[name] = Standing(bmc, written, told["later"])
         else:
             one.bmc.requests.clear()

@@ -6,29 +6,37 @@ from validation.model import Measurement, Node, Param
 from validation.plan.request import Part, Request, Suite, on_one_node
 
 MOST_REBOOTS = 20
+MOST_NAMED = 4
 BOOT_S, READY_S, OWN_S = 120.0, 3600.0, 600.0
 """Estimated seconds of a boot; how long one may take; what is done beside boots."""
 UNALLOWED = (
     "recovery: it reboots every GPU server and the head, and lets a server die under a job; --reboots N allows it, "
     "N times each server"
 )
-_OF = {"reboots": ("rc.reboot",), "dead": ("rc.dead", "rc.back"), "head": ("rc.head",)}
+_OF = {"reboots": ("rc.reboot",), "cycles": ("rc.power",), "dead": ("rc.dead", "rc.back"), "head": ("rc.head",)}
 
 
 def plan(request: Request) -> Part:
     """One node after the other."""
-    part, times = Part(), request.options.get("reboots", 0)
+    part, times, cycles = Part(), request.options.get("reboots", 0), request.options.get("power_cycles", 0)
     criteria, topology = request.serving("recovery"), request.topology
     servers = [node for node in topology.nodes if "gpu_servers" in node.groups]
     if not criteria or not servers:
         part.excused = True
         return part
-    if not times:
+    if not times and not cycles:
         part.excused = True
         part.leave_out(UNALLOWED, *criteria)
         return part
-    for node in servers:
-        part.rounds.append([_one(node, "reboots", criteria, {"times": times}, times * BOOT_S, times * READY_S + OWN_S)])
+    for what, count in (("reboots", times), ("cycles", cycles)):
+        able = [node for node in servers if what == "reboots" or node.bmc is not None]
+        for node in able if count else ():
+            takes = (count * BOOT_S, count * READY_S + OWN_S)
+            part.rounds.append([_one(node, what, criteria, {"times": count}, *takes)])
+    _say_of_power(part, servers, cycles)
+    if not times:
+        part.leave_out("recovery: reboots are allowed by --reboots N", *(id_ for id_ in criteria if id_ != "rc.power"))
+        return part
     if any("heads" in node.groups for node in topology.nodes):
         part.rounds.append([_one(servers[-1], "dead", criteria, {}, 240.0, READY_S + OWN_S)])
         head = next(node for node in topology.nodes if "heads" in node.groups)
@@ -37,6 +45,16 @@ def plan(request: Request) -> Part:
         missing = "recovery: no head, and so no Slurm that could find a dead node"
         part.leave_out(missing, "rc.dead", "rc.back", "rc.head")
     return part
+
+
+def _say_of_power(part: Part, servers: list[Node], cycles: int) -> None:
+    """Whose power is not switched, and why."""
+    none = [node.name for node in servers if node.bmc is None]
+    if not cycles:
+        part.leave_out("recovery: power is switched by BMCs where --power-cycles N allows it", "rc.power")
+    elif none:
+        why = f"recovery: the inventory declares no BMC (host variable bmc) of {', '.join(none[:MOST_NAMED])}"
+        part.leave_out(why, *(["rc.power"] if len(none) == len(servers) else []))
 
 
 def _one(
@@ -53,6 +71,9 @@ SUITE = Suite(
     "recovery",
     85,
     plan,
-    numbers={"reboots": "how often suite recovery reboots each GPU server (the head once); consent to that"},
-    most={"reboots": (MOST_REBOOTS, "what a handover waits for")},
+    numbers={
+        "reboots": "how often suite recovery reboots each GPU server (the head once); consent to that",
+        "power_cycles": "how often suite recovery switches each GPU server off and on by its BMC; consent to that",
+    },
+    most=dict.fromkeys(("reboots", "power_cycles"), (MOST_REBOOTS, "what a handover waits for")),
 )

@@ -38,11 +38,12 @@ MOST_NAMED = 4
 
 
 class RebootFacts(Facts):
-    """Boots of a node, in their order."""
+    """Boots of a node, in their order. `how`: its power was switched; "" of reboots by systemd."""
 
     type: Literal["recovery-reboots"] = "recovery-reboots"
-    what: Literal["reboots"]
+    what: Literal["reboots", "cycles"]
     node: Name
+    how: str = ""
     before: Reading
     boots: tuple[Boot, ...] = Field(min_length=1)
 
@@ -95,7 +96,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Param]) -> Parsed:
     ids = [facts.before.boot, *(boot.reading.boot for boot in facts.boots)]
     if len(facts.boots) != params.get("times") or len(set(ids)) != len(ids):
         raise ParseError(f"recovery: {len(set(ids)) - 1} boots have an id of their own, not {params.get('times')}")
-    return [Sample(metric="recovery_ready_s", value=boot.ready_s, unit="s") for boot in facts.boots], facts
+    metric = "recovery_power_ready_s" if facts.what == "cycles" else "recovery_ready_s"
+    return [Sample(metric=metric, value=boot.ready_s, unit="s") for boot in facts.boots], facts
 
 
 @method("recovery-boots", "boots of a node: ready in time, and all the same")
@@ -112,7 +114,7 @@ def judge_boots(case: Case, criterion: Criterion) -> Sequence[Judgement]:
         odd = [(at, boot.reading.other(facts.before)) for at, boot in enumerate(facts.boots, 1)]
         same = sum(not words for _, words in odd)
         took = f"ready after {min(times):.1f} to {max(times):.1f} s"
-        what = f"{same} of {number_of(count, 'boot')} the same, {took}"
+        what = f"{facts.how + ': ' if facts.how else ''}{same} of {number_of(count, 'boot')} the same, {took}"
         if same < count:
             named = "; ".join(f"boot {at}: {', '.join(words[:MOST_NAMED])}" for at, words in odd if words)
             judged.append(judgement(criterion, name, "fail", "not-equal", f"{what}; {named}", [m.id],
@@ -186,8 +188,8 @@ KINDS = (
     Kind(
         name="recovery",
         title="Recovery of a node",
-        measures="Reboots a node several times, or lets it die under a Slurm job, and reads it afterwards.",
-        tool="systemd and Slurm, by ssh from the machine that validates",
+        measures="Reboots a node several times, by itself or by its BMC, or lets it die under a job; reads it then.",
+        tool="systemd and Slurm by ssh, BMCs by Redfish, from the machine that validates",
         more="how-to/recovery.md",
         job=_job,
         parse=parse,

@@ -1,4 +1,5 @@
-"""Recovery of a node. `what` reboots: it is rebooted k times and read after each; dead: it dies while a job runs;
+"""Recovery of a node. `what` reboots: it is rebooted k times and read after each; cycles: likewise, its power
+switched by its BMC (validation/probes/recovery_power.py); dead: it dies while a job runs;
 head: it is the head, and Slurm is asked afterwards (validation/probes/recovery_head.py).
 
 Runs beside the inventory, not on the node, which goes away. stdout = JSON. Reboots: `before`, and of each boot
@@ -14,11 +15,12 @@ from typing import Any
 
 from validation.probes import ProbeDoc
 from validation.probes.recovery_head import restarted
+from validation.probes.recovery_power import cycles
 from validation.probes.recovery_steps import Asked, Failed, dead, reboots
 from validation.probes.tool import Ran, document
 
 __all__ = ["Asked", "probe"]
-_DO = {"reboots": reboots, "dead": dead, "head": restarted}
+_DO = {"reboots": reboots, "cycles": cycles, "dead": dead, "head": restarted}
 
 
 def probe(asked: Asked) -> ProbeDoc:
