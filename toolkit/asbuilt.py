@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fnmatch
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
@@ -53,15 +53,21 @@ class Checked:
         }
 
 
-def chosen(topology: Topology, limit: str | None) -> tuple[Node, ...]:
-    """The nodes that `limit` names: names, groups or patterns of names, with commas; UsageFault where one fits none."""
+def chosen(
+    topology: Topology, limit: str | None, groups: Mapping[str, tuple[str, ...]] | None = None
+) -> tuple[Node, ...]:
+    """The nodes that `limit` names: names, groups or patterns of names, with commas; UsageFault where one fits none.
+
+    groups: node -> those of the inventory that it is in; without it only the part that it has in a site.
+    """
     if not limit:
         return topology.nodes
     kept: dict[str, Node] = {}
+    of = {n.name: (groups or {}).get(n.name, n.groups) for n in topology.nodes}
     for part in filter(None, (word.strip() for word in limit.split(","))):
-        mine = [n for n in topology.nodes if part in (*n.groups, "all") or fnmatch.fnmatchcase(n.name, part)]
+        mine = [n for n in topology.nodes if part in (*of[n.name], "all") or fnmatch.fnmatchcase(n.name, part)]
         if not mine:
-            known = dict.fromkeys(name for n in topology.nodes for name in (n.name, *n.groups))
+            known = dict.fromkeys(name for n in topology.nodes for name in (n.name, *of[n.name]))
             there = or_nearest(part, known, f"there are: {_names(topology.nodes)}", numbered=True)
             raise UsageFault(f"--limit {part}: no such node or group; {there}")
         kept |= {node.name: node for node in mine}

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.interruption import interrupted_afterwards
-from toolkit.inventory import read_inventory
+from toolkit.inventory import read_site
+from toolkit.node_groups import known, members
 from validation.analysis.group_tests import Job, Narrowed, Narrowing
 from validation.base.counting import number_of
 
@@ -56,9 +57,10 @@ class NarrowRequest:
     def _of_group(self) -> tuple[str, ...]:
         if self.inventory is None:
             raise UsageFault("which nodes? --nodes NAME,... or -i INVENTORY")
-        found = tuple(node.name for node in read_inventory(self.inventory).nodes if self.group in node.groups)
+        site = read_site(self.inventory)
+        found = tuple(node.name for node in members(site, self.group))
         if not found:
-            raise UsageFault(f"{self.inventory}: no node in group {self.group}")
+            raise UsageFault(f"{self.inventory}: no node in group {self.group}; {known(site, self.group)}")
         return found
 
     def narrow(self, say: Callable[[str], None]) -> Narrowed:

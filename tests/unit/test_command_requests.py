@@ -10,8 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from tests.support.site import lab as site
-from toolkit import narrowing as narrowing_module
+from toolkit import asbuilt
 from toolkit.commands.lab import lab
 from toolkit.commands.lab_drill import drill
 from toolkit.commands.narrow import narrow
@@ -19,6 +18,7 @@ from toolkit.commands.node import node
 from toolkit.commands.report import report
 from toolkit.commands.trend import trend
 from toolkit.errors import UsageFault
+from toolkit.inventory import read_site
 from toolkit.lab import drillplan
 from toolkit.lab.drill import Drilled
 from toolkit.lab.drill_request import CLEAN, DrillRequest
@@ -27,6 +27,7 @@ from toolkit.lab.spec import make_spec
 from toolkit.lab.wanted import LabRequest
 from toolkit.narrowing import NarrowRequest
 from toolkit.node.join import Newcomer
+from toolkit.node_groups import groups_of
 from toolkit.report_request import ALL_JOBS, FORMATS, CampaignOf, ReportOf, ReportRequest, TraceOf
 from toolkit.trends import OVERDUE_HOURS, Metrics, TrendRequest
 
@@ -162,12 +163,22 @@ def test_a_group_test_that_cannot_be(given: dict[str, Any], words: str) -> None:
     assert str(refused.value) == words
 
 
-def test_nodes_of_a_group_test_are_named_or_those_of_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(narrowing_module, "read_inventory", lambda path: site(("gpu1", "gpu2")))
+def test_nodes_of_a_group_test_are_named_or_those_of_any_group(tmp_path: Path) -> None:
+    """A rack is a group as others are, and not only the three that a site is made of."""
+    hosts = "\n".join(
+        f"        {name}: {{fabric_ports: [{{interface: fab0, address: 10.0.0.{at}/24}}]}}" for at, name in
+        enumerate(("gpu1", "gpu2", "gpu3"), 1)
+    )  # fmt: skip
+    where = tmp_path / "hosts.yml"
+    rack = "    rack1:\n      hosts: {gpu1: {}, gpu3: {}}\n"
+    where.write_text(f"all:\n  children:\n    gpu_servers:\n      hosts:\n{hosts}\n{rack}")
     assert narrowing(nodes="n1,,n2,").checked() == ("n1", "n2")
-    assert narrowing(nodes=None, inventory=FILE).checked() == ("gpu1", "gpu2")
-    with pytest.raises(UsageFault, match=r"some\.yml: no node in group other"):
-        narrowing(nodes=None, inventory=FILE, group="other").checked()
+    assert narrowing(nodes=None, inventory=where).checked() == ("gpu1", "gpu2", "gpu3")
+    assert narrowing(nodes=None, inventory=where, group="rack1").checked() == ("gpu1", "gpu3")
+    with pytest.raises(UsageFault, match=r"hosts\.yml: no node in group rack2; .*rack1"):
+        narrowing(nodes=None, inventory=where, group="rack2").checked()
+    site = read_site(where)
+    assert [n.name for n in asbuilt.chosen(site.topology, "rack1", groups_of(site))] == ["gpu1", "gpu3"]
 
 
 # --- a drill ------------------------------------------------------------------------------------------------------

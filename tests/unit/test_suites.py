@@ -100,6 +100,8 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(hardware().model_copy(update={"switches": ("leaf1",)})))
     plans.append(plan_of(hardware(storage=(Storage(name="home", path="/mnt/home", shared=True),)), ["storage"]))
     plans.append(plan_of(hardware(), ["recovery"], options={"reboots": 1}))
+    with_bmc = hardware(bmc=Bmc(address="10.0.9.1", user="acceptance"))
+    plans.append(plan_of(with_bmc, ["recovery"], options={"power_cycles": 1}))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -53,11 +53,13 @@ def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool,
     pytest --hosts=ansible://all --ansible-inventory=inventories/site validation/asbuilt    the same without us
     """
     from toolkit import acceptance, asbuilt, serials
-    from toolkit.inventory import read_inventory
+    from toolkit.inventory import read_site
+    from toolkit.node_groups import groups_of
     from toolkit.progress import duration
 
-    topology = read_inventory(inventory)
-    nodes = asbuilt.chosen(topology, limit)
+    site = read_site(inventory)
+    topology = site.topology
+    nodes = asbuilt.chosen(topology, limit, groups_of(site))
     with working("looking for the newest signed run"):
         signed = serials.newest_signed(runs_dir, topology.site)
     done, began = 0, time.monotonic()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from toolkit.errors import UsageFault, or_nearest
+from toolkit.errors import UsageFault
 from toolkit.inventory import Site
+from toolkit.node_groups import known, members
 
 
 def of_unit(site: Site, unit: str | None) -> Site:
@@ -11,12 +12,9 @@ def of_unit(site: Site, unit: str | None) -> Site:
     if unit is None:
         return site
     topology = site.topology
-    groups = {host.name: host.groups for host in site.record.hosts}  # all of them; a node's are those of its part
-    nodes = tuple(node for node in topology.nodes if unit in groups.get(node.name, ()))
+    nodes = members(site, unit)
     if not nodes:
-        known = sorted({group for node in topology.nodes for group in groups.get(node.name, ())})
-        hint = or_nearest(unit, known, f"it has {', '.join(known[:12]) or 'none'}")
-        raise UsageFault(f"--unit: the inventory has no nodes in a group {unit!r}; {hint}")
+        raise UsageFault(f"--unit: the inventory has no nodes in a group {unit!r}; {known(site, unit)}")
     names = {node.name for node in nodes}
     hosts = tuple(host for host in site.record.hosts if host.name in names)
     return site._replace(

@@ -26,7 +26,7 @@ def _system(session: Session) -> dict[str, Any]:
     members = session.get(f"{ROOT}/Systems").get("Members")
     paths = [one.get("@odata.id") for one in members or [] if isinstance(one, dict)]
     if len(paths) != 1 or not isinstance(paths[0], str):
-        raise Unread(f"it has {len(paths)} servers, of which one would have to be the node")
+        raise Unread("it has none or several servers, of which one would have to be the node")
     return session.get(paths[0])
 
 
