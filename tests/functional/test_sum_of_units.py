@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from tests.support import answers
 from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
 from toolkit.cli import cli
-from validation.signing import ssh
+from validation.base.errors import ConfigError
+from validation.signing import ssh, sum_paper
 
 pytestmark = [NEEDS_SSH, pytest.mark.computes]
 UNITS = {"rack1": ("gpu1", "gpu2"), "rack2": ("gpu3", "gpu4")}
@@ -60,6 +61,31 @@ def test_two_units_become_one_signed_page_that_says_what_is_not_covered(made: Pa
     done = call("check-sum", tmp_path / "sum", made / "rack1", made / "rack2", "--json")
     assert (done.exit_code, answers.check(done.stdout, "sum-checked")["answer"]) == (0, "intact")
     assert call("check-sum", tmp_path / "sum").exit_code == 3, "its runs were not named"
+
+
+def test_nothing_is_written_into_a_run_and_nothing_half_is_left(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(made / "rack1")
+    for out in (made / "rack1/sum", tmp_path / "link/raw/deep/sum"):
+        done = summed(made, out, "rack1", "rack2")
+        assert done.exit_code == 2
+        assert "which has its own files; name a folder outside with --out" in done.output
+        done = call("evidence", made / "rack1", "--out", out)
+        assert done.exit_code == 2
+        assert "which has its own files" in done.output
+    assert not (made / "rack1/sum").exists()
+
+    def full(target: Path, content: bytes) -> None:
+        if target.name == "sum.html":
+            raise ConfigError(f"{target}: cannot be written: No space left on device; make room")
+        target.write_bytes(content)
+
+    monkeypatch.setattr(sum_paper, "replace", full)
+    done = summed(made, tmp_path / "new/deep/sum", "rack1", "rack2")
+    assert done.exit_code == 2
+    assert "No space left on device" in done.output
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_unit_that_was_changed_is_refused(made: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.site import lab, plan_of, results_of
 from validation.model import Plan
-from validation.model.load import ConfigError, load_json, load_yaml, read_results
+from validation.model.load import ConfigError, load_json, load_yaml, read_results, read_source
 
 PLAN = plan_of(lab())
 RESULTS = [r for r in results_of(PLAN) if not r.measurement.startswith("cabling")][:6]
@@ -100,7 +102,7 @@ def test_json_document(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", r":1: a mapping of keys is expected"),
+        (b"", r":1: nothing is in this file"),
         (b"- a\n", r":1: a mapping of keys is expected"),
         (b"\xff\xfe", "not UTF-8"),
         (b"a: b: c\n", r":1: not valid YAML"),
@@ -112,6 +114,19 @@ def test_files_that_are_no_yaml_document(tmp_path, content, words):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=words):
         load_yaml(path, Plan)
+
+
+def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "punch.yml")
+    with pytest.raises(ConfigError, match=r"punch\.yml: is a named pipe"):
+        read_source(tmp_path / "punch.yml")
+    reading, writing = os.pipe()  # a shell's: <(command)
+    try:
+        os.write(writing, b"key: 1\n")
+        os.close(writing)
+        assert read_source(Path(f"/dev/fd/{reading}")).text == "key: 1\n"
+    finally:
+        os.close(reading)
 
 
 def test_files_that_are_not_there(tmp_path):

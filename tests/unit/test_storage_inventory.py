@@ -46,6 +46,8 @@ def test_what_is_declared_reaches_the_node(tmp_path: Path) -> None:
     [
         ("name: home, path: mnt/home", 6, "storage.0.path: 'mnt/home' is no absolute path without .."),
         ("name: home, path: /mnt/../etc", 6, "is no absolute path without .."),
+        ("name: home, path: '/mnt/a:/etc'", 6, "that fio takes for its own; give the folder another name"),
+        ('name: home, path: "/mnt/a\\u001b[31m"', 6, "storage.0.path: has a character that cannot be seen"),
         ("name: home, path: /", 6, "is the root of the system; name a folder of the storage"),
         ("name: home, path: /dev/nvme0n1", 6, "is a folder of the system, in which nothing is written"),
         ("name: home, pth: /mnt/home", 6, "storage.0.pth: unknown key; did you mean path?"),

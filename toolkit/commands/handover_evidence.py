@@ -50,9 +50,9 @@ def evidence(run: str, out: Path, as_json: bool, runs_dir: Path) -> None:
         documents, manifest = read_run(folder), hashlib.sha256(read_bytes(folder / MANIFEST)).hexdigest()
         made = {files.BOM: files.bill_of_materials(documents),
                 files.STATEMENT: files.verdict_statement(documents, manifest)}  # fmt: skip
-    new_folder(out)
-    for name, document in made.items():
-        rundir.write_text(out / name, files.written(document).decode())
+    with new_folder(out):
+        for name, document in made.items():
+            rundir.write_text(out / name, files.written(document).decode())
     if as_json:
         answers.say("evidence", {"files": [str(out / name) for name in made]})
         return

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ T = TypeVar("T", bound=BaseModel)
 _NAME = 80  # characters of a key in an error
 MAX_BYTES, MAX_YAML_BYTES = bounded.FILE_BYTES, bounded.YAML_BYTES
 _BLOCK_BYTES = 1 << 24
+_OF_SHELLS = ("/dev/", "/proc/")  # pipes that a shell makes for a command
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
 
 
 def _whole(path: Path, most: int) -> bytes:
+    if stat.S_ISFIFO(path.stat().st_mode) and not str(path).startswith(_OF_SHELLS):
+        raise ConfigError(f"{path}: is a named pipe, of which nobody knows when it is read; name a file")
     parts, size = [], 0
     with path.open("rb") as file:
         while block := file.read(min(_BLOCK_BYTES, most + 1 - size)):
@@ -111,6 +115,8 @@ def load_yaml(source: Path | Source, model: type[T], context: object = None) -> 
     except yaml.YAMLError as e:
         line, words = fault_of(e, text)
         raise ConfigError(f"{path}:{line}: not valid YAML: {words}; correct this line") from None
+    if data is None:
+        raise ConfigError(f"{path}:1: nothing is in this file; write its keys, or remove it")
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a mapping of keys is expected, found {type(data).__name__}; see a packaged file")
     try:

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from pydantic import Field, field_validator, model_validator
 
+from validation.base.visible import hidden
 from validation.model.base import Model
 
 _NEVER = ("/dev", "/proc", "/sys", "/boot", "/run")
@@ -43,6 +44,12 @@ class Storage(Model):
     @field_validator("path")
     @classmethod
     def _a_folder(cls, value: str) -> str:
+        if hidden(value):
+            raise ValueError("has a character that cannot be seen; remove it")
+        if ":" in value or "\\" in value:
+            raise ValueError(
+                f"{value!r} has a character (: or \\) that fio takes for its own; give the folder another name"
+            )
         path = PurePosixPath(value)
         if not path.is_absolute() or ".." in path.parts or "\0" in value or value.startswith("//"):
             raise ValueError(f"{value!r} is no absolute path without ..; write it like /mnt/shared")

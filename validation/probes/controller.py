@@ -51,7 +51,7 @@ def host_variable(name: str) -> dict[str, Any]:
     lines = [line for line in ran.stdout.splitlines() if line.startswith('{"groups": ')]
     if ran.returncode != 0 or not lines:
         raise ValueError(
-            f"Ansible cannot read the inventory (exit status {ran.returncode}); see toolkit inventory check"
+            f"Ansible cannot read the inventory (exit status {ran.returncode}); see toolkit validate --dry-run"
         )
     found = {}
     for host, said in json.loads(lines[-1])["hosts"].items():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -20,6 +22,7 @@ from validation.signing.signatures import AHEAD, MAX_BYTES
 from validation.signing.statement import MOST, utc_text
 from validation.signing.sums import SumDoc
 
+RUN = "run.json"  # a folder that has it is a run
 DATA, PAGE, STATEMENT, SIGNATURE = "sum.json", "sum.html", "sum.txt", "sum.txt.sig"
 NAMESPACE = {"ACCEPTED": "elastic-ai-sum", "REHEARSAL": "elastic-ai-sum-rehearsal"}
 WORDS = {
@@ -59,20 +62,33 @@ def write_sum(folder: Path, document: SumDoc, key: ssh.Key, name: str, company: 
     data, page = "".join(document.written()).encode(), sum_page(document).encode()
     text = statement(document, data, page, name, company, utc_text(signed), f"{key.fingerprint} ({key.kind})").encode()
     signature = ssh.sign(key, NAMESPACE[document.sign_off], text)  # may fail: no folder is made before
-    new_folder(folder)
-    for file, content in ((DATA, data), (PAGE, page), (STATEMENT, text), (SIGNATURE, signature)):
-        replace(folder / file, content)
+    with new_folder(folder):
+        for file, content in ((DATA, data), (PAGE, page), (STATEMENT, text), (SIGNATURE, signature)):
+            replace(folder / file, content)
     return folder / STATEMENT
 
 
-def new_folder(folder: Path) -> None:
-    """Make it. ConfigError where it is there, or cannot be made."""
+@contextmanager
+def new_folder(folder: Path) -> Iterator[None]:
+    """Make it for what is written meanwhile; removed again where that does not end well.
+
+    ConfigError where it is there, cannot be made, or is in a run, whose signature says what is in there.
+    """
+    run = next((one for one in folder.absolute().resolve().parents if (one / RUN).is_file()), None)
+    if run is not None:
+        raise ConfigError(f"{folder}: is in the run {run}, which has its own files; name a folder outside with --out")
+    made = next((one for one in reversed(folder.parents) if not one.exists()), folder)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise ConfigError(f"{folder}: is there already; name another folder with --out") from None
     except OSError as fault:
         raise ConfigError(f"{folder}: cannot be made: {fault.strerror or fault}; name another folder") from None
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
 
 
 def statement(document: SumDoc, data: bytes, page: bytes, name: str, company: str, time: str, key: str) -> str:
