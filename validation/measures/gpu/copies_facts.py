@@ -13,9 +13,10 @@ from validation.model.facts import Count, Facts, Name, Positive, once
 from validation.model.nvlink import NvGpu
 from validation.model.pci import PciCard
 
-What = Literal["h2d", "d2h", "both", "local", "peer", "sync", "kernel"]
-"""Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU; a synchronisation with nothing to wait for; an
-empty kernel."""
+What = Literal["h2d", "d2h", "both", "local", "peer", "pair", "gather", "scatter", "sync", "kernel"]
+"""Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU, both ways between two at once, all others to one at
+once, one to all others at once; a synchronisation with nothing to wait for; an empty kernel."""
+TOGETHER: tuple[What, ...] = ("pair", "gather", "scatter")
 
 
 class CopyGpu(Model):
@@ -67,6 +68,12 @@ class GpuCell(Model):
             return f"inside GPU {self.target}"
         if self.what == "both":
             return f"H and GPU {self.target} at once"
+        if self.what == "pair":
+            return f"GPU {self.source} and GPU {self.target} at once"
+        if self.what == "gather":
+            return f"all others to GPU {self.target} at once"
+        if self.what == "scatter":
+            return f"GPU {self.source} to all others at once"
         return " to ".join("H" if end is None else f"GPU {end}" for end in (self.source, self.target))
 
 
@@ -77,11 +84,13 @@ _CELL: dict[What, What] = {"h2d": "peer", "d2h": "peer"}
 class GpuCopy(GpuCell):
     """Copies of one size: the rate of each, by the GPU's events from 1 MiB on and below that by the clock.
 
-    Inside a GPU bytes are counted twice, read and written; of both directions at once both are counted.
+    Inside a GPU bytes are counted twice, read and written; of several copies at once all are counted. `bytes`: of each.
+    `ways`: how many there are at once.
     """
 
     memory: Literal["pinned", "pageable", ""] = ""
     bytes: Count
+    ways: Count = 1
     gb_s: tuple[Positive, ...] = ()
     verified: bool = False
 
@@ -219,4 +228,6 @@ class GpuCopyFacts(Facts):
         found = [*(f"{w.words}: {w.error}" for w in kernels), *found]  # what follows in its context is its error, too
         wrong = [c for c in self.copies if c.fault and (_CELL.get(c.what, c.what), c.source, c.target) not in told]
         wrong = [c for c in wrong if {c.source, c.target} <= set(ends)]
+        if len(ends) < 4:  # without two others that are taken, several at once cannot be
+            wrong = [c for c in wrong if c.what not in ("gather", "scatter")]
         return [*found, *(f"{c.words}, {number_of(c.bytes, 'byte')}: {c.fault}" for c in wrong)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from validation.measures.gpu.copies_facts import GpuCopyFacts
+from validation.measures.gpu.copies_facts import TOGETHER, GpuCopyFacts
 from validation.measures.remoting.facts import CopyFacts
 from validation.model import Endpoint, Measurement
 from validation.report.documents import RunDocuments
@@ -44,7 +44,8 @@ def gpu_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     if not found:
         return (Figure("gpu-copies", _HERE, None, published, f"Not measured: {why}.", _ALL),)
     drawn = [figure for m, facts in found[:MOST_NODES] for figure in _maps(m, facts)]
-    return (Figure("gpu-copies", _caption(found), None, published, None, _ALL), *drawn, _sizes(found))
+    tables = (_sizes(found), *_together(found))
+    return (Figure("gpu-copies", _caption(found), None, published, None, _ALL), *drawn, *tables)
 
 
 def _caption(found: Sequence[_Found]) -> str:
@@ -191,7 +192,7 @@ def _sizes(found: Sequence[_Found]) -> Figure:
     for _, facts in found:
         for copy in facts.copies:
             number_of = copy.source if copy.target is None else copy.target
-            if copy.gb_s and copy.what != "peer" and number_of is not None:
+            if copy.gb_s and copy.what not in ("peer", *TOGETHER) and number_of is not None:
                 model = facts.gpus[number_of].name
                 rates.setdefault((model, copy.what, copy.memory, copy.bytes), []).append(median(copy.gb_s))
     models = list(dict.fromkeys(model for model, *_ in rates))
@@ -208,6 +209,30 @@ def _sizes(found: Sequence[_Found]) -> Figure:
     table = DataTable(f"Bandwidth by size in GB/s: median over all GPUs {of}.", head, tuple(rows))
     caption = "Bandwidth of copies by their size: from 1 MiB on by the GPU's own events, below that by the clock."
     return Figure("gpu-sizes", caption, None, table, None, ("tr.h2d", "tr.hbm"))
+
+
+def _together(found: Sequence[_Found]) -> tuple[Figure, ...]:
+    """Copies at the same time, of each node; nothing where no node has two GPUs."""
+    words = {"pair": "both ways between two GPUs", "gather": "all others to one GPU", "scatter": "one to all others"}
+    rows = []
+    for m, facts in found[:MOST_NODES]:
+        for what in TOGETHER:
+            copies = [copy for copy in facts.copies if copy.what == what]
+            rates = [median(copy.gb_s) for copy in copies if copy.gb_s]
+            if not copies:
+                continue
+            ways = {"peer access" if copy.access else "through the host" for copy in copies}
+            shown = (number(min(rates)), number(median(rates)), number(max(rates))) if rates else (NONE,) * 3
+            rows.append((m.nodes[0], words[what], " and ".join(sorted(ways)), f"{len(rates)} of {len(copies)}", *shown))
+    if not rows:
+        return ()
+    head = ("Node", "At the same time", "Way", "Measured", "Least", "Median", "Most")
+    table = DataTable("Copies between GPUs at the same time, all bytes counted, GB/s.", head, tuple(rows))
+    emulated = " GPUs are emulated." if any(facts.emulated for _, facts in found) else ""
+    caption = (
+        f"Bandwidth of several copies between the GPUs of a node at the same time, by the GPU's own events.{emulated}"
+    )
+    return (Figure("gpu-together", caption, None, table, None, ("tr.together",)),)
 
 
 FIGURES = (Drawn("gpu", 10, lambda documents, verdict: gpu_figures(documents)),)

@@ -10,7 +10,7 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import against
-from validation.measures.gpu.copies_facts import CopyGpu, GpuCopyFacts
+from validation.measures.gpu.copies_facts import TOGETHER, CopyGpu, GpuCopyFacts
 from validation.measures.gpu.kinds import gpus_of
 from validation.measures.gpu.watch import SLOW_CLOCK
 from validation.model import Bound, Judgement, Subject
@@ -110,6 +110,15 @@ def call_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
             if wait is not None:
                 summary = Summary(wait.us, 0.0, wait.low_us, wait.high_us, wait.samples) if wait.samples else None
                 yield Figure(wait.words, summary, None, "", (number,), wait.error, emulated)
+
+
+def together_figures(_: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
+    """Copies between GPUs at the same time, all of them counted."""
+    for copy in facts.copies:
+        if copy.what in TOGETHER:
+            mine = tuple(number for number in (copy.source, copy.target) if number is not None)
+            path = ("peer access" if copy.access else "through the host") + (", emulated" if facts.emulated else "")
+            yield Figure(copy.words, _summary(copy.gb_s), None, "", mine, copy.fault, path)
 
 
 def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
@@ -239,6 +248,12 @@ def judge_gpu_host(case: Case, criterion: Criterion) -> list[Judgement]:
 def judge_gpu_calls(case: Case, criterion: Criterion) -> list[Judgement]:
     """Latency of a synchronisation and of an empty kernel."""
     return judged(case, criterion, call_figures)
+
+
+@method("gpu-together", "rates of copies between GPUs at the same time", figures=True, counts="rates")
+def judge_gpu_together(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Both ways of each pair, from all others to each GPU, and from each to all others."""
+    return judged(case, criterion, together_figures)
 
 
 @method("gpu-local", "latency inside each GPU against the bound", figures=True, counts="GPUs")

@@ -8,13 +8,14 @@ from typing import Any
 from validation.analysis.stats import summarize
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
-from validation.measures.gpu.copies_facts import GpuCopyFacts
-from validation.measures.gpu.gpu_copies_probe import SMALL_BYTES, sizes
+from validation.measures.gpu.copies_facts import TOGETHER, GpuCopyFacts
+from validation.measures.gpu.gpu_copies_probe import LARGE_BYTES, SMALL_BYTES, sizes
+from validation.measures.gpu.gpu_together_probe import plan
 from validation.measures.gpu.watch import watch_of
 from validation.model import Sample, Scalar
 from validation.probes import ProbeDoc
 
-BY_EVENTS_BYTES = 1 << 20
+BY_EVENTS_BYTES = LARGE_BYTES
 """From this size on the GPU's own time is the copy's; of smaller ones most is the start, which the clock sees."""
 EVENT_SLACK, EVENT_SLACK_S = 1.02, 50e-6
 """An event's time lies within the clock's. The two clocks differ by some 10^-4, and an event has a grain of 0.5 us."""
@@ -25,8 +26,9 @@ _WHAT = "gpu copies"
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """Medians of each GPU or pair: `gpu_h2d_gb_s`, `gpu_d2h_gb_s`, `gpu_local_gb_s`, `gpu_peer_gb_s`, and latencies
-    `gpu_*_us`; `holes`: cells of the matrix that are not there. All of it in the facts.
+    """Medians of each GPU or pair: `gpu_h2d_gb_s`, `gpu_d2h_gb_s`, `gpu_local_gb_s`, `gpu_peer_gb_s`, of several at
+    once `gpu_pair_gb_s`, `gpu_gather_gb_s`, `gpu_scatter_gb_s`, and latencies `gpu_*_us`; `holes`: cells of the matrix
+    that are not there. All of it in the facts.
 
     Of a copy with an error or wrong data there is no rate. ParseError where nothing was measured, where two ordinals
     are one GPU, or where times contradict each other.
@@ -85,7 +87,8 @@ def _cells(cells: Any, params: Mapping[str, Scalar]) -> list[dict[str, Any]]:
         mine = {key: cell[key] for key in ("what", "source", "target", "memory", "bytes")}
         mine["access"] = cell.get("access", False)
         size = count(cell["bytes"], f"{_WHAT}: bytes")
-        if count(cell["counted"], f"{_WHAT}: bytes counted") != size * (2 if cell["what"] in TWICE else 1):
+        mine["ways"] = _ways(cell)
+        if count(cell["counted"], f"{_WHAT}: bytes counted") != size * (2 if cell["what"] in TWICE else mine["ways"]):
             raise ParseError(
                 f"{_WHAT}: {cell['what']}: {number_of(cell['counted'], 'byte')} counted of copies of {size:g}"
             )
@@ -97,6 +100,16 @@ def _cells(cells: Any, params: Mapping[str, Scalar]) -> list[dict[str, Any]]:
         expect(params, "repeat", len(rates), f"{_WHAT}: copies of {number_of(size, 'byte')}")
         found.append({**mine, "verified": right, "gb_s": rates if right else []})
     return found
+
+
+def _ways(cell: Mapping[str, Any]) -> int:
+    """How many copies there are at once."""
+    if cell["what"] not in TOGETHER:
+        return 1
+    ways = int(count(cell["ways"], f"{_WHAT}: copies at once"))
+    if ways < 2 or (cell["what"] == "pair" and ways != 2):
+        raise ParseError(f"{_WHAT}: {cell['what']}: {number_of(ways, 'copy')} at once")
+    return ways
 
 
 def _rate(cell: Mapping[str, Any], event: Any, clock: Any) -> float:
@@ -159,6 +172,10 @@ def _complete(copies: list[dict[str, Any]], waits: list[dict[str, Any]], peers: 
         for access in (False, True) if ways[pair] else (False,):
             wanted |= {("peer", *pair, "", access, size) for size in of_pairs}
             slow.add(("peer", *pair, access))
+    if any(c["what"] in TOGETHER for c in copies):  # of a run before probes copied several at once there is none
+        for what, source, target, at_once in plan(gpus, largest):
+            access = all(ways[way.source, way.target] for way in at_once)
+            wanted.add((what, source, target, "", access, at_once[0].size))
     keys = [tuple(c[k] for k in ("what", "source", "target", "memory", "access", "bytes")) for c in copies]
     late = [tuple(w[k] for k in ("what", "source", "target", "access")) for w in waits]
     for words, there, these in (("copies", keys, wanted), ("latencies", late, slow)):
@@ -181,5 +198,9 @@ def _samples(facts: GpuCopyFacts) -> list[Sample]:
                 found.append(Sample(metric=name, value=summarize(copy.gb_s).median, unit="GB/s"))
             if wait is not None and not wait.error:
                 found.append(Sample(metric=f"gpu_{wait.what}_us", value=wait.us, unit="us"))
+    for copy in facts.copies:
+        if copy.what in TOGETHER and copy.gb_s:
+            name = f"gpu_{copy.what}_gb_s"
+            found.append(Sample(metric=name, value=summarize(copy.gb_s).median, unit="GB/s"))
     calls = [wait for wait in facts.waits if wait.what in ("sync", "kernel") and not wait.error]
     return found + [Sample(metric=f"gpu_{wait.what}_us", value=wait.us, unit="us") for wait in calls]

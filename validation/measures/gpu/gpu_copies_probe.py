@@ -1,8 +1,9 @@
 """Copies between the host memory H and all GPUs of this node, and between these, by the CUDA driver API alone.
 
 For each GPU: from and to pinned and pageable host memory, both directions at once, inside the GPU; for each ordered
-pair of GPUs: with peer access and without, one way at a time. Each copy is timed by events of the GPU and by the
-clock, and its data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
+pair of GPUs: with peer access and without, one way at a time, and several at once (gpu_together_probe.py). Copies are
+timed by events of the GPU and by the clock, short ones of 1 MiB or more up to sixteen between two events, and their
+data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
 by the clock: about 1 us of them is Python's. Beside them stand those of a synchronisation with nothing to wait for and
 of an empty kernel. Each GPU works for `warm_s` first, so that its clocks are up, and the process runs on the processors
 of the GPU's NUMA node, where its host memory therefore lies. What each GPU was doing during its turn is seen from
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from validation.measures.gpu.gpu_together_probe import copies_at_once
 from validation.nvml import Gpu, NoNvml, Nvml, NvmlError
 from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device, NoDriver
@@ -39,6 +41,8 @@ STEP = 16  # from one size to the next
 PAIR_BYTES = 256 << 20  # of copies between GPUs, at most
 SPARE_BYTES = 64 << 20  # of a GPU's memory, beside the two blocks
 HOST_SHARE = 0.5  # of the host memory that is available, at most
+LARGE_BYTES = 1 << 20  # from this size on the GPU's own time is the copy's
+MOST_BETWEEN, BETWEEN_S = 16, 0.01  # copies between two events, and how long they take about (nvbandwidth: 16)
 PEER_ALREADY = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 LIBC = ctypes.CDLL(None)
 LIBC.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -65,6 +69,13 @@ def sizes(largest: int) -> list[int]:
         found.append(size)
         size *= STEP
     return [*found, largest]
+
+
+def runs_between(size: int, once_s: float) -> int:
+    """How many copies of this size, of which one took so long, are between two events."""
+    if size < LARGE_BYTES:
+        return 1  # these are timed by the clock, for their start is most of them
+    return max(1, min(MOST_BETWEEN, round(BETWEEN_S / max(once_s, 1e-9))))
 
 
 class Bench:
@@ -157,21 +168,29 @@ class Bench:
 
     # --- one kind of copy
 
-    def timed(self, at: Device, issue: Callable[[], None], times: int) -> dict[str, list[float]]:
-        """Seconds of each of `times` runs of `issue` on the stream of `at`, after one that is not timed."""
+    def timed(self, at: Device, issue: Callable[[], None], times: int, size: int = 0) -> dict[str, Any]:
+        """Seconds of a run of `issue` on the stream of `at`, `times` times, after one that is not timed.
+
+        Where `size` is large and it is short, several runs are `between` two events, and each has its share of them.
+        """
         at.use()
+        began = time.perf_counter()
         issue()
         at.wait()
+        between = runs_between(size, time.perf_counter() - began)
         events, clocks = [], []
         for _ in range(times):
+            at.use()
             began = time.perf_counter()
             self.cuda.cuEventRecord(at.start, at.stream)
-            issue()
+            for _ in range(between):
+                issue()
+            at.use()
             self.cuda.cuEventRecord(at.end, at.stream)
             at.wait()
-            clocks.append(round(time.perf_counter() - began, 9))
-            events.append(round(at.elapsed_s(), 9))
-        return {"event_s": events, "clock_s": clocks}
+            clocks.append(round((time.perf_counter() - began) / between, 9))
+            events.append(round(at.elapsed_s() / between, 9))
+        return {"event_s": events, "clock_s": clocks, "between": between}
 
     def cell(self, of: Cell, measure: Callable[[], Cell]) -> None:
         """A cell with what `measure` finds, or with the words of the call that failed."""
@@ -242,12 +261,12 @@ class Bench:
 
                 def upward(size: int = size, up: Any = up) -> Cell:
                     self.clear(gpu, first, size)
-                    took = self.timed(gpu, up, self.asked.repeat)
+                    took = self.timed(gpu, up, self.asked.repeat, size)
                     return {**took, "verified": self.same(gpu, first, buffers, size)}
 
                 def downward(size: int = size, down: Any = down, out: int = out, back: int = back) -> Cell:
                     ctypes.memset(back, 0, size)
-                    took = self.timed(gpu, down, self.asked.repeat)
+                    took = self.timed(gpu, down, self.asked.repeat, size)
                     return {**took, "verified": LIBC.memcmp(out, back, size) == 0}
 
                 of = {"memory": memory, "bytes": size, "counted": size}
@@ -259,7 +278,7 @@ class Bench:
                 self.clear(gpu, second, size)
                 count = ctypes.c_size_t(size)
                 issue = lambda: cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)  # noqa: E731
-                took = self.timed(gpu, issue, self.asked.repeat)
+                took = self.timed(gpu, issue, self.asked.repeat, size)
                 return {**took, "verified": self.same(gpu, second, buffers, size)}
 
             # read and written: both are counted
@@ -298,7 +317,7 @@ class Bench:
                 self.clear(gpu, second, size)
                 ctypes.memset(back, 0, size)
                 cuda.cuEventRecord(gpu.start, gpu.stream)  # the first wait is for an event that was recorded
-                took = self.timed(gpu, issue, self.asked.repeat)
+                took = self.timed(gpu, issue, self.asked.repeat, size)
                 right = LIBC.memcmp(out, back, size) == 0 and self.same(gpu, second, buffers, size)
             finally:
                 cuda.cuEventDestroy_v2(done)
@@ -322,7 +341,7 @@ class Bench:
 
         def measure() -> Cell:
             self.clear(b, to, size)
-            took = self.timed(a, issue, self.asked.repeat)
+            took = self.timed(a, issue, self.asked.repeat, size)
             return {**took, "verified": self.same(b, to, buffers, size)}
 
         for access in (False, True):
@@ -415,6 +434,7 @@ class Bench:
             keys = ("name", "uuid", "address", "memory_bytes", "held")
             untaken = {"untaken": str(gpu.broken or ""), "beside": self.others.get(gpu.uuid, "")}
             found.append({**{key: getattr(gpu, key) for key in keys}, **untaken, "near": bound, **said})
+        copies_at_once(self, {(one["source"], one["target"]): one["access"] for one in peers})
         report = {"cuda": self.cuda.version(), "emulated": self.cuda.emulated, "largest_bytes": self.largest}
         return {**report, "devices": found, "peers": peers, "cells": self.cells, "latencies": self.latencies}
 
