@@ -92,7 +92,7 @@ class Bench:
 
         `others`: UUID -> whose processes are on the GPU too.
         """
-        self.cuda, self.asked, self.others = cuda, asked, others
+        self.cuda, self.asked, self.others, self.repeat = cuda, asked, others, asked.repeat
         self.devices: list[Device] = []
         self.cells: list[Cell] = []
         self.latencies: list[Cell] = []
@@ -261,12 +261,12 @@ class Bench:
 
                 def upward(size: int = size, up: Any = up) -> Cell:
                     self.clear(gpu, first, size)
-                    took = self.timed(gpu, up, self.asked.repeat, size)
+                    took = self.timed(gpu, up, self.repeat, size)
                     return {**took, "verified": self.same(gpu, first, buffers, size)}
 
                 def downward(size: int = size, down: Any = down, out: int = out, back: int = back) -> Cell:
                     ctypes.memset(back, 0, size)
-                    took = self.timed(gpu, down, self.asked.repeat, size)
+                    took = self.timed(gpu, down, self.repeat, size)
                     return {**took, "verified": LIBC.memcmp(out, back, size) == 0}
 
                 of = {"memory": memory, "bytes": size, "counted": size}
@@ -278,7 +278,7 @@ class Bench:
                 self.clear(gpu, second, size)
                 count = ctypes.c_size_t(size)
                 issue = lambda: cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)  # noqa: E731
-                took = self.timed(gpu, issue, self.asked.repeat, size)
+                took = self.timed(gpu, issue, self.repeat, size)
                 return {**took, "verified": self.same(gpu, second, buffers, size)}
 
             # read and written: both are counted
@@ -317,7 +317,7 @@ class Bench:
                 self.clear(gpu, second, size)
                 ctypes.memset(back, 0, size)
                 cuda.cuEventRecord(gpu.start, gpu.stream)  # the first wait is for an event that was recorded
-                took = self.timed(gpu, issue, self.asked.repeat, size)
+                took = self.timed(gpu, issue, self.repeat, size)
                 right = LIBC.memcmp(out, back, size) == 0 and self.same(gpu, second, buffers, size)
             finally:
                 cuda.cuEventDestroy_v2(done)
@@ -341,7 +341,7 @@ class Bench:
 
         def measure() -> Cell:
             self.clear(b, to, size)
-            took = self.timed(a, issue, self.asked.repeat, size)
+            took = self.timed(a, issue, self.repeat, size)
             return {**took, "verified": self.same(b, to, buffers, size)}
 
         for access in (False, True):

@@ -7,20 +7,43 @@ its stream ends when all have ended. What arrives is verified. Several that arri
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
-from validation.probes.cuda import CudaError, Device
+from validation.probes.cuda import Cuda, CudaError, Device
 from validation.probes.gpu_host import Buffers, pattern
-
-if TYPE_CHECKING:
-    from validation.measures.gpu.gpu_copies_probe import Bench
 
 TOGETHER_BYTES = 256 << 20  # of all copies that arrive at one GPU, at most
 GRAIN_BYTES = 4096
 What = Literal["pair", "gather", "scatter"]
+
+
+class Bench(Protocol):
+    """What is needed of the bench of gpu_copies_probe.py."""
+
+    cuda: Cuda
+    devices: list[Device]
+    blocks: list[tuple[ctypes.c_uint64, ctypes.c_uint64]]
+    cells: list[dict[str, Any]]
+    largest: int
+    repeat: int
+
+    def timed(self, at: Device, issue: Callable[[], None], times: int, size: int = 0) -> dict[str, Any]:
+        """Seconds of each run on the stream of a device."""
+
+    def cell(self, of: dict[str, Any], measure: Callable[[], dict[str, Any]]) -> None:
+        """A cell with what is measured, or with the words of the call that failed."""
+
+    def clear(self, at: Device, block: Any, size: int) -> None:
+        """What was there before goes."""
+
+    def same(self, at: Device, block: Any, buffers: Buffers, size: int) -> bool:
+        """Whether a block holds what the host's `out` holds."""
+
+    def enable(self, other: Device) -> None:
+        """Peer access from the current context."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,7 @@ def _measured(bench: Bench, ways: Sequence[Way], buffers: Buffers, access: bool)
             for end in ends:
                 bench.cuda.cuStreamWaitEvent(lead.stream, end, ctypes.c_uint(0))
 
-        took = bench.timed(lead, issue, bench.asked.repeat, ways[0].size)
+        took = bench.timed(lead, issue, bench.repeat, ways[0].size)
         return {**took, "verified": all(_arrived(bench, way, buffers) for way in ways)}
 
 
