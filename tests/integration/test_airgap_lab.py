@@ -54,7 +54,7 @@ def gapped(mirror: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         down()
 
 
-def test_bare_nodes_become_a_measured_site_by_the_mirror_alone(gapped: Lab, tmp_path: Path) -> None:
+def test_bare_nodes_become_a_measured_site_by_the_mirror_alone(gapped: Lab, mirror: Path, tmp_path: Path) -> None:
     lab, spec = gapped, labs.load(NAME)
     before = mirrored.denied(spec)
     shell(lab, "gpu1", "timeout 2 bash -c ': > /dev/tcp/192.0.2.1/80'; true")
@@ -71,12 +71,18 @@ def test_bare_nodes_become_a_measured_site_by_the_mirror_alone(gapped: Lab, tmp_
     run = validation_of(lab.inventory, tmp_path / "runs", "--fabric", "tcp10")
     assert run.exit_code == 0, run
     assert list((tmp_path / "runs").glob("*/report.html"))
+    signed = toolkit("sign", run.folder, "--key", mirror.parent / "key", "--as", "A. Test, of the lab")
+    assert signed.returncode == 0, signed.stderr
+    checked = toolkit("verify", run.folder)
+    assert (checked.returncode, "REHEARSAL" in checked.stdout) == (0, True), checked.stdout + checked.stderr
 
     up = toolkit("lab", "up", "--name", NAME, "--add", "gpu3", "--inventory", lab.inventory)
     assert up.returncode == 0, up.stderr
     added = toolkit("node", "add", "gpu3", "-i", lab.inventory, "--runs-dir", tmp_path / "runs", timeout_s=3600)
     assert added.returncode == 0, added.stdout + added.stderr
-    print("denied:", mirrored.denied(spec))
+    denied = mirrored.denied(spec)
+    print("denied:", denied)
+    assert not set(denied) - set(before) - {"192.0.2.1"}, "nothing asked for anything beside the mirror"
 
 
 def test_a_damaged_file_is_named_before_a_node_asks_for_it(mirror: Path) -> None:
