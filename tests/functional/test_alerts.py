@@ -13,10 +13,10 @@ import yaml
 from tests.support.alert_cases import CASES, Case, steady
 from tests.support.alert_cases_more import MORE
 from tests.support.alert_cases_parts import PARTS
+from tests.support.alert_rules import ALERTS, FILES
 
 ALL = (*CASES, *PARTS, *MORE)
 
-RULES = Path(__file__).parents[2] / "roles/monitoring/files/rules.yml"
 PROMTOOL = shutil.which("promtool")
 
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="no promtool here: Debian's package prometheus")
@@ -26,14 +26,9 @@ def promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(PROMTOOL), *map(str, words)], capture_output=True, text=True, check=False)
 
 
-def alerts() -> dict[str, dict[str, Any]]:
-    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
-    return {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
-
-
 def of_case(case: Case) -> list[dict[str, Any]]:
     """A case as promtool's tests."""
-    labels = {**case.labels, **alerts()[case.alert]["labels"]}
+    labels = {**case.labels, **ALERTS[case.alert]["labels"]}
     fires = {"exp_labels": labels, "exp_annotations": {"summary": case.summary}}
     asked = {"alertname": case.alert}
     looks = [
@@ -54,18 +49,20 @@ def series(given: dict[str, str]) -> list[dict[str, str]]:
 def hold(folder: Path, tests: list[dict[str, Any]]) -> None:
     """The rules pass promtool's tests."""
     path = folder / "tests.yml"
-    path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    path.write_text(
+        yaml.safe_dump({"rule_files": [str(file) for file in FILES], "evaluation_interval": "1m", "tests": tests})
+    )
     done = promtool("test", "rules", path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_rules_are_valid() -> None:
-    done = promtool("check", "rules", RULES)
+    done = promtool("check", "rules", *FILES)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_a_case() -> None:
-    assert sorted(case.alert for case in ALL) == sorted(alerts())
+    assert sorted(case.alert for case in ALL) == sorted(ALERTS)
 
 
 def test_each_alert_fires_when_it_says_and_is_quiet_when_all_is_well(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.alert_rules import RULES
 from tests.support.alerting import ROLE
 from tests.support.recorded_prometheus import asked, recorded
 from tools.make_dashboards import DASHBOARDS, text
@@ -27,8 +27,7 @@ def panels(name: str) -> list[dict[str, Any]]:
 
 def expressions(name: str) -> list[tuple[str, str]]:
     """(title, query) with a node and a user chosen, and with the rules' own text for what they record."""
-    rules = yaml.safe_load((ROLE / "files/rules.yml").read_text("utf-8"))["groups"]
-    recorded = {rule["record"]: rule["expr"] for group in rules for rule in group["rules"] if "record" in rule}
+    recorded = {rule["record"]: rule["expr"] for rule in RULES if "record" in rule}
     found = []
     for panel in panels(name):
         for target in panel["targets"]:

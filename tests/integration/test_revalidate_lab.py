@@ -20,7 +20,7 @@ SITE, SERVICE = "/srv/site", "elastic-ai-revalidate.service"
 VALIDATE = ["--inventory", SITE, "--fabric", "tcp10", "--suite", "preflight", "--suite", "transport"]
 VALIDATE += ["--without", "pf.converged"]
 RUNS = "/var/lib/elastic-ai-revalidate/runs"
-FOR_S = 300  # of the two alerts: roles/monitoring/files/rules.yml
+FOR_S = 300  # of the two alerts: roles/monitoring/files/rules/elastic-ai-rules-site.yml
 
 
 def until(what: Callable[[], Any], limit_s: float) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.alert_rules import ALERTS, FILES, RULES
 from tests.support.node_modules import ROOT, load_filters, run
 from tests.support.nvml_driver import NOT_SUPPORTED, Driver, drive, number
 from tests.support.package_indices import unrecorded
@@ -23,7 +24,6 @@ from toolkit.backup.on_head import HELP as BACKUP_METRICS
 from validation.trend.metrics import HELP as SITE_METRICS
 
 ROLE = ROOT / "roles/monitoring"
-RULES = yaml.safe_load((ROLE / "files/rules.yml").read_text("utf-8"))
 DASHBOARD = json.loads((ROLE / "files/pool.json").read_text("utf-8"))
 
 
@@ -202,24 +202,30 @@ def test_xids_are_counted_by_what_they_mean(programs: Any, tmp_path: Path) -> No
 
 
 def expressions() -> list[str]:
-    rules = [rule["expr"] for group in RULES["groups"] for rule in group["rules"]]
-    return rules + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+    return [rule["expr"] for rule in RULES] + [
+        target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]
+    ]
 
 
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
     known |= set(programs["xid_metrics"].HELP) | set(programs["node_metrics"].HELP)
     known |= set(programs["keys_metrics"].HELP) | set(SITE_METRICS) | set(BACKUP_METRICS)
-    known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
+    known |= {rule["record"] for rule in RULES if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}
     assert asked <= known
     assert known - asked <= {"elastic_ai_units_failed", "elastic_ai_port_pause_frames"}, "figures nobody looks at"
 
 
+def test_every_file_of_rules_is_read() -> None:
+    variables = yaml.safe_load((ROLE / "vars/main.yml").read_text("utf-8"))
+    assert sorted(variables["__monitoring_rules"]) == [file.name for file in FILES]
+    assert all(len(file.read_text("utf-8").splitlines()) < 400 for file in FILES)
+
+
 def test_every_alert_says_what_to_do() -> None:
-    alerts = [rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
-    assert len(alerts) >= 10
-    for alert in alerts:
+    assert len(ALERTS) >= 10
+    for alert in ALERTS.values():
         assert alert["for"]
         assert alert["labels"]["severity"] in ("info", "warning", "critical")
         assert len(alert["annotations"]["summary"]) > 30

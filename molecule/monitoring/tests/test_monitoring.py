@@ -47,7 +47,7 @@ def test_prometheus_reads_every_node(host):
         return {dict(labels)["node"] for labels in up} == {"head", "gpu1"} and set(up.values()) == {1.0}
 
     assert until(all_up), ask(host, "targets")
-    assert host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml").rc == 0
+    assert host.run("promtool check config /etc/prometheus/prometheus.yml").rc == 0
 
 
 def test_the_pools_figures_follow_slurm(host):
