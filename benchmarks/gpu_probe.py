@@ -26,8 +26,8 @@ from typing import Any
 from toolkit.engine.build import compile_devices
 from toolkit.lab.devices import description
 from toolkit.lab.spec import make_spec
-from validation.measures.gpu.gpu_copies_probe import Asked, Bench
 from validation.probes.cuda import Cuda
+from validation.probes.gpu_bench import Asked, Bench
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1 << 20

@@ -21,9 +21,9 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.gpu import gpu_copies_probe
 from validation.measures.gpu.copies_facts import GpuCopyFacts
-from validation.measures.gpu.gpu_copies_probe import sizes
 from validation.measures.gpu.kinds import FULL
 from validation.probes import gpu_host
+from validation.probes.gpu_bench import LIBC, sizes
 from validation.probes.gpu_host import busy
 
 pytestmark = pytest.mark.engines
@@ -299,7 +299,7 @@ int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t 
 BENCH = """
 import json, sys
 from validation.probes.cuda import Cuda, CudaError
-from validation.measures.gpu.gpu_copies_probe import Asked, Bench
+from validation.probes.gpu_bench import Asked, Bench
 try:
     print(json.dumps(Bench(Cuda(sys.argv[1]), Asked(65536, 2, 3, 0.01)).run({})))
 except CudaError as fault:
@@ -366,7 +366,7 @@ def test_a_driver_before_r470_tells_the_uuid_by_the_older_name(tmp_path: Path) -
 
 
 def test_nvml_without_a_part_of_nvlinks_costs_the_links_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_copies_probe.nvlinks, "collect", lambda: gpu_copies_probe.LIBC.nvmlDeviceGetNothing())
+    monkeypatch.setattr(gpu_copies_probe.nvlinks, "collect", lambda: LIBC.nvmlDeviceGetNothing())
     known, unread = gpu_copies_probe.links()
     assert known is None
     assert "nvmlDeviceGetNothing" in unread

@@ -12,10 +12,10 @@ from tests.support.gpu_copies_case import judged, over_nvlink, planned, reasons,
 from tests.support.site import CRITERIA, criterion, hardware, lab, plan_of, result, verdict_of, write_run
 from validation.kinds import parse
 from validation.measures.gpu.copies_figures import gpu_figures
-from validation.measures.gpu.gpu_copies_probe import sizes
 from validation.measures.gpu.kinds import FULL, QUICK
 from validation.model import Found
 from validation.plan.suites import make_plan
+from validation.probes.gpu_bench import sizes
 from validation.report.documents import read_run
 from validation.rules.fabric import load_fabric
 from validation.rules.gpus import pcie_rate

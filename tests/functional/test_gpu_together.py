@@ -18,8 +18,8 @@ from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build, host_modules
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.gpu import gpu_copies_probe, gpu_together_probe
 from validation.measures.gpu.copies_facts import TOGETHER, GpuCopy, GpuCopyFacts
+from validation.probes import gpu_bench, gpu_together
 
 pytestmark = pytest.mark.engines
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
@@ -123,7 +123,7 @@ def test_a_report_that_lacks_one_or_counts_otherwise_is_refused(tmp_path: Path) 
 
 
 def test_short_copies_are_up_to_sixteen_between_two_events_and_small_ones_are_timed_alone() -> None:
-    between = gpu_copies_probe.runs_between
+    between = gpu_bench.runs_between
     assert between(256 << 20, 0.0002) == 16
     assert between(256 << 20, 0.002) == 5
     assert between(1 << 30, 0.04) == 1
@@ -134,7 +134,7 @@ def test_short_copies_are_up_to_sixteen_between_two_events_and_small_ones_are_ti
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])
 def test_parts_of_all_to_one_lie_beside_each_other(devices: int) -> None:
     whole = 1 << 30
-    found = list(gpu_together_probe.plan(devices, whole))
+    found = list(gpu_together.plan(devices, whole))
     assert len(found) == devices * (devices - 1) // 2 + (2 * devices if devices > 2 else 0)
     for what, _, _, ways in found:
         places = sorted((way.target, way.offset, way.size) for way in ways)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from validation.measures.gpu.gpu_copies_probe import PAIR_BYTES, sizes
+from validation.probes.gpu_bench import PAIR_BYTES, sizes
 
 PCIE3, SWITCH = (8.0, 16), "0000:16:00.0"
 START_S = 5e-6

@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from validation.measures.gpu.gpu_copies_probe import HOST_SHARE, LIBC, SPARE_BYTES
 from validation.probes.cuda import Cuda, CudaError
 from validation.probes.cuda import Device as CudaDevice
+from validation.probes.gpu_bench import HOST_SHARE, LIBC, SPARE_BYTES
 from validation.probes.gpu_host import Buffers, near, pattern
 from validation.probes.host_memory import available
 from validation.probes.supervise import die_with_parent

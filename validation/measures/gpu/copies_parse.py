@@ -9,11 +9,11 @@ from validation.analysis.stats import summarize
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
 from validation.measures.gpu.copies_facts import TOGETHER, GpuCopyFacts
-from validation.measures.gpu.gpu_copies_probe import LARGE_BYTES, SMALL_BYTES, sizes
-from validation.measures.gpu.gpu_together_probe import plan
 from validation.measures.gpu.watch import watch_of
 from validation.model import Sample, Scalar
 from validation.probes import ProbeDoc
+from validation.probes.gpu_bench import LARGE_BYTES, SMALL_BYTES, sizes
+from validation.probes.gpu_together import plan
 
 BY_EVENTS_BYTES = LARGE_BYTES
 """From this size on the GPU's own time is the copy's; of smaller ones most is the start, which the clock sees."""

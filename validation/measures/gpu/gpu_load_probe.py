@@ -29,11 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from validation.measures.gpu import gpu_copies_probe
-from validation.measures.gpu.gpu_copies_probe import HOST_SHARE, LIBC, Bench
 from validation.measures.gpu.gpu_health_probe import memory_errors
 from validation.nvml import NoNvml, Nvml, NvmlError
 from validation.probes import ProbeDoc
 from validation.probes.cuda import PORTABLE, Cuda, CudaError, Device, NoDriver
+from validation.probes.gpu_bench import HOST_SHARE, LIBC, Bench
 from validation.probes.gpu_host import DEVICES, NODES, Buffers, pattern
 from validation.probes.gpu_spoilt import Spoilt, again
 from validation.probes.host_memory import available

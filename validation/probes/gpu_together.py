@@ -21,7 +21,7 @@ What = Literal["pair", "gather", "scatter"]
 
 
 class Bench(Protocol):
-    """What is needed of the bench of gpu_copies_probe.py."""
+    """What is needed of the bench (gpu_bench.py)."""
 
     cuda: Cuda
     devices: list[Device]
