@@ -18,10 +18,10 @@ class Storage(Model):
     """A folder to be measured. `shared`: the same on every node that declares it by this name.
 
     What was ordered, None where nothing was: of each node by itself `read_gb_s`, `write_gb_s` (10^9 bytes a second),
-    `read_iops`, `write_iops` (4 KiB each), `creates_per_s` and `images_per_s`; of all nodes at the same time
-    `all_read_gb_s` and `all_write_gb_s`, and of storage and network where both are used `beside_share`. `link_gbps`:
-    the link of a node to it, `all_link_gbps`: of the storage itself. `filesystem`: what must be mounted there, as Linux
-    names it. `size_gib`: what each node may write there.
+    `gds_read_gb_s`, `gds_write_gb_s` (by GPUDirect Storage), `read_iops`, `write_iops` (4 KiB each), `creates_per_s`
+    and `images_per_s`; of all nodes at the same time `all_read_gb_s` and `all_write_gb_s`, and of storage and network
+    where both are used `beside_share`. `link_gbps`: the link of a node to it, `all_link_gbps`: of the storage itself.
+    `filesystem`: what must be mounted there, as Linux names it. `size_gib`: what each node may write there.
     """
 
     name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")
@@ -33,6 +33,8 @@ class Storage(Model):
     write_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     read_iops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     write_iops: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    gds_read_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    gds_write_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     creates_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     images_per_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     all_read_gb_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -66,7 +68,10 @@ class Storage(Model):
             for name in together:
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of storage that nodes share; set shared: true, or leave it out")
-        for names, link in ((("read_gb_s", "write_gb_s"), "link_gbps"), (together[:2], "all_link_gbps")):
+        for names, link in (
+            (("read_gb_s", "write_gb_s", "gds_read_gb_s", "gds_write_gb_s"), "link_gbps"),
+            (together[:2], "all_link_gbps"),
+        ):
             rate = getattr(self, link)
             for name in names:
                 ordered = getattr(self, name)

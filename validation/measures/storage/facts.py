@@ -80,6 +80,22 @@ class StoragePictures(Model):
     processes: Count
 
 
+class StorageGds(Model):
+    """A run of gdsio between the storage and GPU 0. `nvfs`: what nvidia-fs counted meanwhile, None without it."""
+
+    phase: Literal["write", "read"]
+    bytes: Count
+    seconds: Positive
+    threads: Count
+    latency_us: Figure
+    nvfs: Count | None = None
+
+    @property
+    def gb_s(self) -> float:
+        """10^9 bytes a second."""
+        return self.bytes / self.seconds / 1e9
+
+
 class StorageNode(Model):
     """One node at one storage. `unmeasured`: why something, or all, was not measured; "" where nothing is missing."""
 
@@ -94,6 +110,8 @@ class StorageNode(Model):
     pictures: tuple[StoragePictures, ...] = ()
     pictures_kind: str = ""
     pictures_error: str = ""
+    gds: tuple[StorageGds, ...] = ()
+    gds_error: str = ""
 
     def op(self, name: str) -> StorageOp | None:
         """One of its runs that has a figure."""

@@ -22,6 +22,8 @@ ORDERS = {
     "storage_write_gb_s": ("write", "write_gb_s", "link_gbps"),
     "storage_read_iops": ("randread", "read_iops", ""),
     "storage_write_iops": ("randwrite", "write_iops", ""),
+    "storage_gds_read_gb_s": ("read", "gds_read_gb_s", "link_gbps"),
+    "storage_gds_write_gb_s": ("write", "gds_write_gb_s", "link_gbps"),
     "storage_all_read_gb_s": ("read", "all_read_gb_s", "all_link_gbps"),
     "storage_all_write_gb_s": ("write", "all_write_gb_s", "all_link_gbps"),
 }
@@ -65,7 +67,8 @@ def _summary(value: float, intervals: Sequence[float]) -> Summary:
     return Summary(value, found.mad, min(value, found.low), max(value, found.high), found.count)
 
 
-def _said(criterion: Criterion, m: Measurement, storage: Storage, summary: Summary, text: str) -> Judgement:
+def said(criterion: Criterion, m: Measurement, storage: Storage, summary: Summary, text: str) -> Judgement:
+    """A figure against its bound, or recorded where the inventory declares none."""
     bound = bound_for(criterion, storage)
     if bound is None:
         _, order, link = ORDERS[criterion.metric or ""]
@@ -117,7 +120,7 @@ def _alone(case: Case, criterion: Criterion, m: Measurement, every: dict[str, St
         text += f"; {value / statistics.median(others):.2g} of what the other nodes reach"
     samples = case.latest[m.id].values(METRICS[name][0])
     storage = declared(case.topology.node(m.nodes[0]), facts.storage)
-    return _said(criterion, m, storage, _summary(value, samples), text)
+    return said(criterion, m, storage, _summary(value, samples), text)
 
 
 def _together(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
@@ -136,7 +139,7 @@ def _together(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
     text = f"{total:.4g} {unit} of {number_of(len(ops), 'node')}"
     text += f", from {least[1].gb_s:.4g} GB/s at {least[0].node} to {most[1].gb_s:.4g} at {most[0].node}"
     samples = case.latest[m.id].values(criterion.metric or "")
-    return _said(criterion, m, declared(case.topology.node(m.nodes[0]), facts.storage), _summary(total, samples), text)
+    return said(criterion, m, declared(case.topology.node(m.nodes[0]), facts.storage), _summary(total, samples), text)
 
 
 @method("storage-files", "how fast small files are made, opened, listed and removed", figures=True)

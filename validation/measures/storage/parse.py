@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
-from validation.measures.storage import beside, pictures
+from validation.measures.storage import beside, gds, pictures
 from validation.measures.storage.facts import StorageFacts, StorageOp, StorageSharedFacts, StorageTogetherFacts
 from validation.model import Sample
 from validation.probes import ProbeDoc
@@ -145,12 +145,13 @@ def _node(report: Mapping[str, Any], params: Mapping[str, Any]) -> tuple[dict[st
     if not why and planned is not None and len(ops) != len(planned):
         raise ParseError(f"storage: {len(ops)} operations, {len(planned)} were planned")
     laid, shown = report.get("layout", {}), _dict(report.get("pictures", {}), "storage: pictures")
+    direct, why_not = gds.rows(_dict(report.get("gds", {}), "storage: gdsio"), params)
     node = {
         "node": report["node"], "path": report["path"], "unmeasured": why, "place": _place(report.get("place")),
         "engine": report.get("engine", ""), "file_bytes": laid.get("file_bytes", 0), "ops": ops,
         "files": _files(report.get("files", {}), params),
         "pictures": pictures.rows(shown), "pictures_kind": shown.get("kind", ""),
-        "pictures_error": short(str(shown.get("error", ""))),
+        "pictures_error": short(str(shown.get("error", ""))), "gds": direct, "gds_error": why_not,
     }  # fmt: skip
     return node, rates
 
@@ -179,6 +180,8 @@ def parse_alone(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     for shown in facts.node.pictures:
         metric = "storage_images_per_s" if shown.phase == "decoded" else "storage_images_read_per_s"
         samples.append(Sample(metric=metric, value=shown.per_s, unit="1/s"))
+    for run in facts.node.gds:
+        samples.append(Sample(metric=f"storage_gds_{run.phase}_gb_s", value=run.gb_s, unit="GB/s"))
     return samples, facts
 
 

@@ -19,7 +19,8 @@ OPS = ("write", "read", "randwrite", "randread")
 ONE = ("one-write", "one-read")
 TOGETHER = ("write", "read", "randread")
 OWN_S, FILES_S, SHARED_S, PICTURES_S = 6.0, 4.0, 15.0, 10.0
-GDS = "GPUDirect Storage: not measured by this release, which had no machine with nvidia-fs and gdsio to try a probe on"
+GDS = ("st.gdsread", "st.gdswrite")
+GDS_S = 25.0
 BESIDE, BANDWIDTH_PORT = "st.beside", 5201  # iperf3's own
 LIMIT_S = 900.0
 """Of a measurement: its probe ends every step by itself long before."""
@@ -50,8 +51,15 @@ def plan(request: Request) -> Part:
             part.rounds += _alone(part, name, by_name[name], name in shared, kinds["storage-alone"])
     for name in together if kinds["storage-together"] else ():
         part.rounds.append([_together(name, by_name[name], kinds["storage-together"])])
-    part.leave_out(GDS)
+    if not any(_has_gpus(node) for nodes in by_name.values() for node in nodes):
+        wanted = [id_ for id_ in GDS if id_ in kinds["storage-alone"]]
+        part.leave_out("GPUDirect Storage: no node with storage has a GPU (bom.gpu_count)", *wanted)
     return part
+
+
+def _has_gpus(node: Node) -> bool:
+    """Real ones: an emulated GPU is a library, which no storage reaches."""
+    return bool(node.bom.gpu_count) and not node.emulated_gpus
 
 
 def _of(node: Node, name: str) -> Storage | None:
@@ -98,11 +106,11 @@ def _alone(
     for at, node in enumerate(chosen):
         ops = (*OPS, *ONE) if at == 0 or not shared else OPS  # one stream of one node is that of all
         storage = declared(node, name)
-        params = {**_load(node, storage, ops), "path": storage.path}
-        takes = OWN_S + len(ops) * (SECONDS + RAMP_S + 0.5) + FILES_S + PICTURES_S
-        found.append(
-            _measurement(f"storage-alone.{node.name}-{name}", "storage-alone", [node], params, criteria, takes)
-        )
+        mine = tuple(id_ for id_ in criteria if id_ not in GDS or _has_gpus(node))
+        direct = bool(set(GDS) & set(mine))
+        params = {**_load(node, storage, ops), "path": storage.path, **({"gds": True} if direct else {})}
+        takes = OWN_S + len(ops) * (SECONDS + RAMP_S + 0.5) + FILES_S + PICTURES_S + GDS_S * direct
+        found.append(_measurement(f"storage-alone.{node.name}-{name}", "storage-alone", [node], params, mine, takes))
     return [[m] for m in found] if shared else [found]
 
 

@@ -2,7 +2,7 @@
 
 `stdout`: JSON with `place` (file system, mount options, room), `ops` (of each of storage_fio.OPS fio's own JSON and the
 bytes a second of each interval), `files` (count and seconds of each phase), `pictures`
-(as the training's loader reads them), `refused` and `silent` where something was
+(as the training's loader reads them), `gds` (storage_gds.py), `refused` and `silent` where something was
 not measured. Nothing is left in the storage however the probe ends; what a killed one left, the next one removes.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validation.probes import ProbeDoc, storage_files, storage_fio, storage_pictures
+from validation.probes import ProbeDoc, storage_files, storage_fio, storage_gds, storage_pictures
 from validation.probes.storage_fio import Load
 from validation.probes.storage_place import Own, clear, looked_at, room
 from validation.probes.storage_watch import Say, Tell, watched
@@ -36,6 +36,7 @@ class Asked:
     files: int
     answer_s: float = 10.0  # how long the path may take to answer
     filesystem: str = ""
+    gds: bool = False  # also between the storage and a GPU's memory
 
 
 PICTURES_S = 120.0
@@ -98,6 +99,11 @@ def probe(args: Asked) -> ProbeDoc:
             tell(files=storage_files.measure(own.folder, args.files))
             say("pictures as the training reads them", PICTURES_S)
             tell(pictures=storage_pictures.measure(own.folder))
+            if args.gds:
+                for path in own.folder.glob("data.*"):  # as much room as was looked for
+                    path.unlink()
+                say("GPUDirect Storage", 2 * (args.seconds + storage_gds.OVER_S) + 30)
+                tell(gds=storage_gds.measure(own.folder, args.streams, load.file_bytes, args.seconds))
             say("removing what was written", 120.0)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
