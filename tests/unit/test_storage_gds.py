@@ -1,4 +1,4 @@
-"""GPUDirect Storage by gdsio: constructed answers in the form of NVIDIA's guide. No machine with nvidia-fs was at hand."""
+"""GPUDirect Storage by gdsio: constructed answers in the form of NVIDIA's guide. No hardware was at hand."""
 
 from __future__ import annotations
 
