@@ -68,6 +68,12 @@ FRONT = (
     help="Run suite burn-in for a night, a day, three or a week, GPUs and fabric at once.  [--soak alone: 8h]",
 )
 @click.option(
+    "--segment",
+    type=click.IntRange(1, 24 * 60),
+    metavar="MINUTES",
+    help="Cut the burn-in into segments of so many minutes; each is kept when it ends.  [default: 60]",
+)
+@click.option(
     "--suite",
     "suites",
     multiple=True,
@@ -147,7 +153,7 @@ def validate(ctx: click.Context, /, **given: Any) -> None:
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json            no PDF, which takes ten seconds, and no page
     toolkit validate --here --suite burn-in --minutes 60     its GPUs under load for an hour
-    toolkit validate --fabric tcp10 --soak 24h               all GPUs of a site and its fabric for a day
+    toolkit validate --fabric tcp10 --soak 24h               GPUs, fabric and storage for a day; --resume goes on
     toolkit validate --fabric roce100 --launcher slurm --slurm='-p gpu'
     toolkit validate --here --suite remoting                 its GPU natively, and over links made on itself
 

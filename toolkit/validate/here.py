@@ -31,6 +31,7 @@ def plan_here(asked: ThisMachine) -> PlannedRun:
         name: 1 for name, given in (("quick", asked.quick), ("anyway", asked.anyway)) if given
     }
     options |= {} if asked.minutes is None else {"minutes": asked.minutes}
+    options |= {} if asked.segment is None else {"segment_s": 60 * asked.segment}
     plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), asked.suites or UNASKED, options)
     return PlannedRun(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
 

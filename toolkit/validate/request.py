@@ -58,7 +58,7 @@ class Resuming:
 
 @dataclass(frozen=True)
 class ThisMachine:
-    """A new run of this machine by itself. `minutes`: of suite burn-in."""
+    """A new run of this machine by itself. `minutes`: of suite burn-in, `segment`: of a segment of it."""
 
     suites: tuple[str, ...]
     quick: bool
@@ -68,6 +68,7 @@ class ThisMachine:
     summary: bool
     runs_dir: Path
     output: Output
+    segment: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ class ValidateRequest:
     reboots: int | None = None
     power_cycles: int | None = None
     soak: str | None = None
+    segment: int | None = None
     suites: tuple[str, ...] = ()
     profile: str | None = None
     waivers: Path | None = None
@@ -157,8 +159,9 @@ class ValidateRequest:
         if self.here:
             known_suites(suites)
             return ThisMachine(
-                suites, self.quick, self.anyway, minutes, self.dry_run, self.summary, self.runs_dir, self.output
-            )
+                suites, self.quick, self.anyway, minutes, self.dry_run, self.summary, self.runs_dir, self.output,
+                self.segment,
+            )  # fmt: skip
         return NewRuns(
             fabric=self.fabric,
             inventory=self.inventory,
@@ -167,7 +170,7 @@ class ValidateRequest:
             branding=self.branding,
             baseline=self.baseline,
             without=self.without,
-            options={**self.training.plan_options(), **({} if minutes is None else {"minutes": minutes}), **reboots},
+            options={**self.training.plan_options(), **self._lengths(minutes), **reboots},
             job=job,
             dry_run=self.dry_run,
             summary=self.summary,
@@ -238,7 +241,13 @@ class ValidateRequest:
             raise UsageFault(
                 "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
             )
+        if self.segment is not None and (self.of_old_run or BURN_IN not in suites):
+            raise UsageFault("--segment is how long a segment of the suite burn-in is; give --soak, of a new run")
         return suites, minutes
+
+    def _lengths(self, minutes: int | None) -> dict[str, int]:
+        given = {"minutes": minutes, "segment_s": None if self.segment is None else 60 * self.segment}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def known_suites(suites: tuple[str, ...]) -> None:

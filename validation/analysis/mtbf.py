@@ -34,6 +34,21 @@ def least_mtbf(hours: float, failures: int, confidence: float = CONFIDENCE) -> f
     return hours / failures_expected(failures, confidence)
 
 
+def upper_mtbf(hours: float, failures: int, confidence: float = CONFIDENCE) -> float | None:
+    """Hours that the mean time is at most with that confidence: 2 T / chi2(1 - C; 2 r). None without a failure."""
+    return hours / failures_expected(failures - 1, 1 - confidence) if failures else None
+
+
+def interval(hours: float, failures: int, confidence: float = 0.9) -> tuple[float, float | None]:
+    """Both ends of the exact interval, half of what it may be wrong by on each side (NIST/SEMATECH e-Handbook,
+    8.4.5.1; F. Garwood, Biometrika 28, 1936). Without a failure there is a lower bound alone, with all of it there.
+    """
+    if not failures:
+        return least_mtbf(hours, 0, confidence), None
+    side = (1 + confidence) / 2
+    return least_mtbf(hours, failures, side), upper_mtbf(hours, failures, side)
+
+
 def proved(hours: float, failures: int, devices: int) -> str:
     """The same as a sentence about GPUs; "" where none was loaded."""
     if not devices or hours <= 0:
@@ -43,5 +58,12 @@ def proved(hours: float, failures: int, devices: int) -> str:
     together = f", and of all {devices} together {least / devices:.3g} hours" if devices > 1 else ""
     return (
         f"{count} in {hours:.4g} GPU-hours: with a confidence of {CONFIDENCE:.0%} the mean time between failures of a "
-        f"GPU is {least:.3g} hours at least ({hours:.4g} / {divisor:.3g}){together}. More than that it does not prove."
+        f"GPU is {least:.3g} hours at least ({hours:.4g} / {divisor:.3g}){together}. "
+        f"{_between(hours, failures)} More than that it does not prove."
     )
+
+
+def _between(hours: float, failures: int) -> str:
+    low, high = interval(hours, failures)
+    where = f"at least {low:.3g} hours" if high is None else f"{low:.3g} to {high:.3g} hours"
+    return f"The interval of 90% is {where}."

@@ -23,7 +23,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
 from validation.probes.gpu_watch import address
-from validation.probes.torch_compute import Device, every, exactly, matrix_product, processor, with_parent
+from validation.probes.power_steps import Pace
+from validation.probes.torch_compute import Device, digest_of, every, exactly, matrix_product, processor, with_parent
 
 LOADS = ("bf16", "fp16", "fp32")  # the first that the device has: what draws the most power
 GPU_SIZE, CPU_SIZE = 8192, 512  # rows and columns of the load's operands
@@ -43,18 +44,23 @@ def load(device: Device, report: dict[str, Any], asked: dict[str, Any]) -> None:
     left, right = (device.random(size, size, dtype=dtype) for _ in range(2))
     run = matrix_product(device, left, right, precision)
     first = run().clone()
+    report["first"] = digest_of(first)
     report["load"] = f"{size} x {size} x {size} in {precision}"
     times = max(1, int(min(BATCH_S, asked["window_s"]) / max(device.seconds(run, 2) / 2, 1e-6)))
     until = time.monotonic() + asked["seconds"]
     exact_at = time.monotonic() + EXACT_S
+    pace = Pace(asked.get("steps", ()), until)
+    report["steps"] = pace.spent
     while time.monotonic() < until:
         ends, done, took = min(until, time.monotonic() + asked["window_s"]), 0, 0.0
         while not done or time.monotonic() < ends:
             device.use(precision)  # exact products set it otherwise
+            begin = time.monotonic()
             took += device.seconds(run, times)
             done += times
             report["checks"] += 1
             report["wrong"] += not torch.equal(run(), first)
+            pace.rest(time.monotonic() - begin)
         report["rates"].append(round(2 * size**3 * done / took / 1e12, 6))
         if time.monotonic() >= exact_at:
             report["exact"] += exactly(device, precisions, "during")

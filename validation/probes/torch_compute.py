@@ -211,6 +211,13 @@ def lists(device: Device, asked: dict[str, Any]) -> tuple[dict[str, Any], dict[s
     return found, without
 
 
+def digest_of(result: Any) -> str:
+    """SHA-256 of a tensor's bytes."""
+    here = result.contiguous().cpu()
+    written = ctypes.string_at(here.data_ptr(), here.numel() * here.element_size())  # without numpy
+    return hashlib.sha256(written).hexdigest()
+
+
 def exact(device: Device, precision: str, repeats: int) -> dict[str, Any]:
     """Digests of the exact product of a precision, and how often each came out."""
     torch = device.torch
@@ -223,9 +230,7 @@ def exact(device: Device, precision: str, repeats: int) -> dict[str, Any]:
     run = matrix_product(device, a, b, precision)
     digests: dict[str, int] = {}
     for _ in range(repeats):
-        product = run().contiguous().cpu()
-        written = ctypes.string_at(product.data_ptr(), product.numel() * product.element_size())  # without numpy
-        digest = hashlib.sha256(written).hexdigest()
+        digest = digest_of(run())
         digests[digest] = digests.get(digest, 0) + 1
     return {"precision": precision, "size": size, "digests": digests}
 

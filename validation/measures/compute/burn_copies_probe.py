@@ -18,6 +18,7 @@ import selectors
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from validation.probes.cuda import Device as CudaDevice
 from validation.probes.gpu_bench import HOST_SHARE, LIBC, SPARE_BYTES
 from validation.probes.gpu_host import Buffers, near, pattern
 from validation.probes.host_memory import available
+from validation.probes.power_steps import Pace
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Stopped, last_line, stopped
 
@@ -98,9 +100,10 @@ class Copies:
         )
         self.device["exact"].append({"when": when, "precision": "copies", "digests": {back: 1}, "sent": sent})
 
-    def run(self, seconds: float) -> Device:
+    def run(self, seconds: float, steps: Sequence[str] = ()) -> Device:
         """Until the time is over, or a call fails, of which the words are the fault."""
         until, counted, when = time.monotonic() + seconds, self.size * (2 + 2 * INSIDE), "cold"
+        pace = Pace(steps, until)
         try:
             while when or time.monotonic() < until:
                 ends, taken = min(until, time.monotonic() + window_s(seconds)), list[float]()
@@ -109,20 +112,22 @@ class Copies:
                     if when:
                         self.digest(when)
                         when = ""
+                    pace.rest(taken[-1])
                 self.device["rates"].append(round(counted * len(taken) / max(sum(taken), 1e-9) / 1e9, 6))
             self.digest("hot")
         except CudaError as fault:
             self.device["fault"] = str(fault)
+        self.device["steps"] = pace.spent
         return self.device
 
 
 class Process:
     """The process of one GPU."""
 
-    def __init__(self, gpu: CudaDevice, seconds: float, most_bytes: int) -> None:
+    def __init__(self, gpu: CudaDevice, seconds: float, most_bytes: int, steps: Sequence[str]) -> None:
         """Started; it takes its GPU, says so, and waits."""
         self.of = device_document(f"cuda:{gpu.ordinal}", gpu.name, gpu.address, "GB/s", "copies")
-        params = json.dumps({"number": gpu.ordinal, "seconds": seconds, "most_bytes": most_bytes})
+        params = json.dumps({"number": gpu.ordinal, "seconds": seconds, "most_bytes": most_bytes, "steps": list(steps)})
         self.process = subprocess.Popen(
             [sys.executable, "-m", "validation.measures.compute.burn_copies_probe", params],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=die_with_parent,
@@ -173,7 +178,7 @@ def ready(processes: list[Process]) -> None:
             one.process.stdin.flush()  # type: ignore[union-attr]
 
 
-def by_copies(seconds: float, most_bytes: int) -> list[Device]:
+def by_copies(seconds: float, most_bytes: int, steps: Sequence[str] = ()) -> list[Device]:
     """Copies on all GPUs, all at once; CudaError where there is no driver or no GPU. `most_bytes`: of a copy."""
     cuda = Cuda()
     gpus = [CudaDevice(cuda, ordinal, refused="only looked at") for ordinal in range(cuda.count())]
@@ -183,7 +188,7 @@ def by_copies(seconds: float, most_bytes: int) -> list[Device]:
     processes: list[Process] = []
     try:
         for gpu in gpus:
-            processes.append(Process(gpu, seconds, min(most_bytes, share)))
+            processes.append(Process(gpu, seconds, min(most_bytes, share), steps))
         ready(processes)
         until = time.monotonic() + seconds + LATE_S
         return [one.report(until) for one in processes]
@@ -206,7 +211,7 @@ def main() -> None:
             device["fault"] = str(fault)
         print("ready", flush=True)
         if sys.stdin.readline() and copies is not None:
-            device = copies.run(given["seconds"])
+            device = copies.run(given["seconds"], given["steps"])
     print(json.dumps(device), flush=True)
 
 

@@ -6,6 +6,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
@@ -18,6 +19,7 @@ from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect
 from validation.kinds.record import Kind, on_node
 from validation.measures.compute.burn_copies_probe import window_s
 from validation.measures.compute.exact import reference as turn
+from validation.measures.compute.segments import Segment, segment_of, together
 from validation.measures.gpu.health import GpuHealthFacts
 from validation.measures.gpu.health_judge import Seen, growth
 from validation.measures.gpu.kinds import gpus_of
@@ -41,7 +43,9 @@ class BurnDevice(Model):
     `checks`: results that were compared, `wrong` of them that were not what they had to be. `products`: results whose
     digest is known, `bad` of what and when those came out wrong -> how often. `unproved`: precision -> why its products
     did not run.
-    `fault`: the words of the call that ended it early. `course`: what a sampler saw of it over the time.
+    `fault`: the words of the call that ended it early. `course`: what a sampler saw of it over the time. `first`:
+    digest of the load's first result, "" where each has one that is known. `steps`: of each share of the load the
+    seconds that it lasted and those of work; none at full load throughout.
     """
 
     device: Name  # cuda:3, cpu
@@ -58,6 +62,8 @@ class BurnDevice(Model):
     fault: str = ""
     watch: GpuWatch | None = None
     course: tuple[Point, ...] = ()
+    first: str = ""
+    steps: dict[str, tuple[float, float]] = Field(default={})
 
     @property
     def words(self) -> str:
@@ -148,7 +154,10 @@ def _device(one: Mapping[str, Any], report: Mapping[str, Any], load: str) -> dic
         raise ParseError(f"{what}: rates in {one['unit']}, {unit} expected")
     rates = [number(rate, f"{what}: rate") for rate in one["rates"]]
     checks, wrong = (int(count(one[key], f"{what}: {key}")) for key in ("checks", "wrong"))
+    steps = {str(share): [real(s, f"{what}: seconds at {share}") for s in spent] for share, spent in _steps(one)}
     most = report["took_s"] / report["window_s"] + 1
+    if sum(lasted for lasted, _ in steps.values()) > report["took_s"] + 1:
+        raise ParseError(f"{what}: steps of more than the {report['took_s']:g} s that went by")
     if not (0 if fault else 1) <= len(rates) <= most or checks < len(rates) or wrong > checks:
         raise ParseError(f"{what}: {len(rates)} windows and {checks} results in {report['took_s']:g} s, {wrong} wrong")
     products, bad, unproved = _digests(one["exact"], what)
@@ -161,8 +170,13 @@ def _device(one: Mapping[str, Any], report: Mapping[str, Any], load: str) -> dic
     return {
         **found, "address": address, "unit": unit, "rates": rates, "checks": checks, "wrong": wrong, "fault": fault,
         "products": products, "bad": bad, "unproved": unproved, "course": course,
+        "first": str(one.get("first", "")), "steps": steps,
         "watch": watch_of(report["watch"], address) if one["device"] != "cpu" else None,
     }  # fmt: skip
+
+
+def _steps(one: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return list(one.get("steps", {}).items())  # of releases before 0.1's segments there are none
 
 
 def _digests(raw: Any, what: str) -> tuple[int, dict[str, int], dict[str, str]]:
@@ -198,6 +212,11 @@ def _right(each: Mapping[str, Any], precision: str, what: str) -> str:
 
 EMULATED_BYTES = 1 << 20  # emulated devices are small, and share their host's memory
 OWN_S = 60.0  # what begins and ends take, at most: torch, exact products cold and hot
+
+
+def burn_id(node: str, segment: Segment) -> str:
+    """Of the measurement of a node's segment."""
+    return f"burn-in{segment.suffix}.{node}"
 
 
 def asked(node: Node, topology: Topology, seconds: float) -> dict[str, Param]:
@@ -254,20 +273,25 @@ def _each(case: Case, criterion: Criterion, judge: Judge) -> list[Judgement]:
         derivation=lines,
         source=criterion.source,
     )
-    found: list[Judgement] = []
+    found: list[tuple[Measurement, Judgement]] = []
     for m in case.serving(criterion):
         facts = facts_for(case, criterion, m.nodes[0], m.id, BurnFacts, bound)
-        found += [facts] if isinstance(facts, Judgement) else judge(case, criterion, m, facts, bound)
-    return found
+        mine = [facts] if isinstance(facts, Judgement) else judge(case, criterion, m, facts, bound)
+        found += [(m, one) for one in mine]
+    return together(found)
 
 
 @method("burn-exact", "comparisons and digests of each device through a burn-in", counts="devices")
 def judge_burn_exact(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each device: no result that is not what it had to be. Emulated ones too: exact is exact."""
-    return _each(case, criterion, _exact)
+    return _each(case, criterion, partial(_exact, {}))
 
 
-def _exact(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, bound: Bound) -> Iterator[Judgement]:
+def _exact(
+    firsts: dict[tuple[str, ...], tuple[str, str]],
+    case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, bound: Bound,
+) -> Iterator[Judgement]:  # fmt: skip
+    """`firsts`: of each device, by each torch, its first result in the first segment, and which segment that was."""
     emulated = "; the GPUs are emulated" if facts.emulated else ""
     for device in facts.devices:
         about, wrong = Subject.node(m.nodes[0], device.words), float(device.wrong + sum(device.bad.values()))
@@ -278,6 +302,8 @@ def _exact(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, b
             which = ", ".join([*parts, *(f"{what} {times} times" for what, times in device.bad.items())])
             why = f"{_who(device)}: {which}, of {total}{emulated}"
             yield judgement(criterion, about, "fail", "not-equal", why, (m.id,), summary=shown, bound=bound)
+        elif other := _other_than_first(firsts, m, facts, device):
+            yield judgement(criterion, about, "fail", "not-equal", f"{_who(device)}: {other}", (m.id,), bound=bound)
         elif device.fault:
             why = f"{_who(device)} did not come to its end: {device.fault}; {total}"
             yield judgement(criterion, about, "fail", "not-working", why, (m.id,), bound=bound)
@@ -288,6 +314,19 @@ def _exact(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, b
             left = f"; not tried in {', '.join(device.unproved)}" if device.unproved else ""
             why = f"{_who(device)}: {device.load}: {total}, all right{left}{emulated}"
             yield judgement(criterion, about, "pass", "within-bounds", why, (m.id,), summary=shown, bound=bound)
+
+
+def _other_than_first(
+    firsts: dict[tuple[str, ...], tuple[str, str]], m: Measurement, facts: BurnFacts, device: BurnDevice
+) -> str:
+    """In words, that the load's first result is not that of the first segment; "" where it is."""
+    if not device.first:
+        return ""
+    key = (m.nodes[0], device.device, device.name, device.load, facts.how)
+    digest, where = firsts.setdefault(key, (device.first, segment_of(m).words))
+    if digest == device.first:
+        return ""
+    return f"its first result is {device.first[:16]}..., that of {where} was {digest[:16]}..., of the same operands"
 
 
 def _who(device: BurnDevice) -> str:

@@ -40,18 +40,22 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         return ()
     if not found:
         return (Figure("burn-in", "Burn-in.", None, None, f"Not measured: {why}.", _CRITERIA),)
-    drawn = [figure for m, facts in found[:MOST_NODES] for figure in _courses(m.nodes[0], facts)]
-    return (Figure("burn-in", _caption(found), None, _table(found), None, _CRITERIA), *drawn)
+    last = {m.nodes[0]: (m, facts) for m, facts in found}  # of segments the last one's course
+    drawn = [figure for m, facts in list(last.values())[:MOST_NODES] for figure in _courses(m.nodes[0], facts)]
+    return (Figure("burn-in", _caption(found), None, _table(list(last.values())), None, _CRITERIA), *drawn)
 
 
 def _caption(found: Sequence[_Found]) -> str:
-    gpus = sum(facts.gpus for _, facts in found)
-    longest = max(facts.seconds for _, facts in found)
+    mine: dict[str, list[BurnFacts]] = {}
+    for m, facts in found:
+        mine.setdefault(m.nodes[0], []).append(facts)
+    gpus = sum(max(one.gpus for one in each) for each in mine.values())
+    longest = max(sum(one.seconds for one in each) for each in mine.values())
     what = plural(gpus, "GPU") if gpus else "the processors"
     emulated = " GPUs are emulated: no figure here is a GPU's." if any(facts.emulated for _, facts in found) else ""
     hours = sum(facts.gpu_hours for _, facts in found)
     proof = proved(hours, sum(facts.failures for _, facts in found), gpus) if hours else ""
-    said = f"Burn-in of {what} of {plural(len(found), 'node')} for {duration(longest)}.{emulated}"
+    said = f"Burn-in of {what} of {plural(len(mine), 'node')} for {duration(longest)}.{emulated}"
     return f"{said} {proof}".strip()
 
 

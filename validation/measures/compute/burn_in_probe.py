@@ -7,7 +7,7 @@ node has no GPU its processors work: by torch, else by the turns of exact_comput
 
 `stdout`: rates of windows, comparisons and digests of each device, as JSON; `watch` and its course; `before` and
 `after` as GpuHealthFacts. A GPU that somebody works on is refused, unless `anyway`. Everything on a
-GPU is a process's, and goes with it however it ends.
+GPU is a process's, and goes with it however it ends. By `steps` the load changes (power_steps.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 import os
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from validation.base.counting import number_of
@@ -29,6 +29,7 @@ from validation.nvml import Nvml, NvmlError
 from validation.probes import PROGRAM_FOLDER, ProbeDoc, json_text, kernel_log
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_watch import Sampler
+from validation.probes.power_steps import Pace
 from validation.probes.tool import Ran, Stopped, document, last_line, run_tool, stopped
 
 PROGRAM = PROGRAM_FOLDER / "torch_burn.py"
@@ -47,12 +48,15 @@ class Asked:
     enter: str = ""  # runs a command in the training container; "": torch is this machine's
     python: str = "/usr/bin/python3"  # that has torch; "": none has
     copy_bytes: int = COPY_BYTES  # of a copy, at most
+    steps: list[str] = field(default_factory=list)  # of the load, `share:seconds`; none: full load throughout
+    segment: int = 0  # which of a longer burn-in this is, from 1; 0: it is all of it
+    segments: int = 0  # of how many
 
 
 def by_torch(args: Asked, gpus: int) -> tuple[list[Device], str]:
     """Devices as torch_burn.py has them, and which torch; no devices and why, where torch cannot do it."""
     asked = {"seconds": args.seconds, "window_s": window_s(args.seconds), "gpus": gpus, "device": args.device,
-             "precisions": PRECISIONS}  # fmt: skip
+             "precisions": PRECISIONS, "steps": args.steps}  # fmt: skip
     command = [args.python, "-I", str(PROGRAM), json.dumps(asked)]
     environment = {key: os.environ[key] for key in os.environ if not key.startswith("PYTHON")}
     ran = run_tool(in_container(args.enter, command) if args.enter else command, env=environment)
@@ -71,16 +75,22 @@ def by_processors(args: Asked) -> list[Device]:
     cpus = sorted(os.sched_getaffinity(0))
     one = device_document("cpu", f"{len(cpus)} processors", "", "turns/s", "exact arithmetic on every processor")
     until, digests = time.monotonic() + args.seconds, Counter[str]()
+    pace = Pace(args.steps, until, stopped)
     while not one["rates"] or time.monotonic() < until:
-        if stopped():
-            raise Stopped
-        begin, turns = time.monotonic(), 0
-        lasts = max(0.1, min(window_s(args.seconds), until - begin))
-        for found in exact_compute_probe.together(cpus, lasts):
-            turns += found["turns"]
-            digests.update(found["digests"])
-        one["rates"].append(round(turns / (time.monotonic() - begin), 6))
+        ends, turns, busy = min(until, time.monotonic() + window_s(args.seconds)), 0, 0.0
+        while not turns or time.monotonic() < ends:
+            if stopped():
+                raise Stopped
+            begin = time.monotonic()
+            for found in exact_compute_probe.together(cpus, max(0.1, min(pace.slice_s(), ends - begin))):
+                turns += found["turns"]
+                digests.update(found["digests"])
+            took = time.monotonic() - begin
+            busy += took
+            pace.rest(took)
+        one["rates"].append(round(turns / busy, 6))
         one["checks"] += turns
+    one["steps"] = pace.spent
     one["exact"] = [{"when": "during", "precision": "turns", "digests": dict(digests)}]
     return [one]
 
@@ -93,7 +103,7 @@ def loaded(args: Asked, gpus: int, emulated: bool) -> tuple[str, list[Device], s
         if devices:
             return ("torch-cuda" if gpus else "torch-cpu"), devices, why
     if gpus:
-        return "copies", by_copies(args.seconds, args.copy_bytes), why
+        return "copies", by_copies(args.seconds, args.copy_bytes, args.steps), why
     return "processors", by_processors(args), why
 
 

@@ -15,6 +15,8 @@ from validation.judging.methods import method
 from validation.judging.values import subject_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
 from validation.kinds.record import Kind, addresses
+from validation.measures.compute.burn_in import burn_id
+from validation.measures.compute.segments import segment_of, together
 from validation.measures.rdma.counters import changes, gaps, growth, of_links, of_loss
 from validation.model import Call, Job, Judgement, Measurement, Result, Sample, Topology
 from validation.model.base import Model
@@ -114,8 +116,9 @@ def _session(one: Mapping[str, Any], at: float, session_s: float) -> dict[str, A
 def _job(m: Measurement, topology: Topology) -> Job:
     """The serving end begins anew after each session, and is stopped at the end."""
     (source, destination), (here, there) = m.endpoints, addresses(m, topology)
-    client = {**m.params, "interface": source.port, "address": here, "peer": there}
-    server = {**m.params, "interface": destination.port, "address": there, "peer": here}
+    params = {key: value for key, value in m.params.items() if key not in ("segment", "segments")}
+    client = {**params, "interface": source.port, "address": here, "peer": there}
+    server = {**params, "interface": destination.port, "address": there, "peer": here}
     return Job(
         node=source.node,
         probe=Call(probe=m.kind, params=client),
@@ -154,7 +157,7 @@ OWN_ERRORS = frozenset({"rx_errors", "tx_errors", "rx_crc_errors"})
 @method("burn-fabric", "sessions and link counters of a port's traffic beside the burn-in", counts="ports")
 def judge_soak_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each port that sent."""
-    return [_port(case, criterion, m) for m in case.serving(criterion)]
+    return together((m, _port(case, criterion, m)) for m in case.serving(criterion))
 
 
 def _port(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
@@ -198,7 +201,7 @@ def _first(facts: SoakFabricFacts) -> str:
 
 def _idle(case: Case, m: Measurement) -> str:
     """Why the node that sent was not under load at the same time, in words; "" where it was."""
-    mine, burn = case.usable(m.id), case.usable(f"burn-in.{m.nodes[0]}")
+    mine, burn = case.usable(m.id), case.usable(burn_id(m.nodes[0], segment_of(m)))
     if burn is None:
         return f"{m.nodes[0]} has no burn-in that came to its end, and so its fabric was loaded alone"
     if mine is None:

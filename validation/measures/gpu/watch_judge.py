@@ -14,10 +14,11 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
 from validation.measures.compute.burn_in import BurnFacts
 from validation.measures.compute.rates import ComputeFacts
+from validation.measures.compute.segments import together
 from validation.measures.gpu.copies_facts import GpuCopyFacts
 from validation.measures.gpu.copies_judge import without_gpus
 from validation.measures.gpu.watch import GpuWatch
-from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
+from validation.model import Bound, Judgement, Measurement, ReasonCode, Subject, VerdictName
 from validation.rules.criterion import Criterion
 
 
@@ -37,25 +38,27 @@ def judge_gpu_watch(case: Case, criterion: Criterion) -> list[Judgement]:
     lines = (f"{criterion.bound.words} ({criterion.source})",)
     bound = Bound(metric="clocks", unit="", equal=criterion.bound.words, derivation=lines, source=criterion.source)
     found = without_gpus(case, criterion) if criterion.kind != "burn-in" else []
-    for m in case.serving(criterion):
-        node, evidence = m.nodes[0], (m.id,)
-        gone = unusable(case, criterion, node, evidence, bound)
-        if gone is not None:
-            found.append(gone)
-            continue
-        facts = case.latest[m.id].facts
-        gpus = list(_gpus(facts))
-        if isinstance(facts, BurnFacts) and not gpus:
-            why = "no GPU was loaded"
-            found.append(judgement(criterion, node, "not-applicable", "not-applicable", why, evidence, bound=bound))
-        elif not gpus:
-            virtual: ReasonCode = "virtual" if case.virtual else "missing-metric"
-            found.append(judgement(criterion, node, "not-measured", virtual, "no GPU took part", evidence, bound=bound))
-        for gpu in gpus:
-            verdict, code, why = judge_watched(case, gpu)
-            about = Subject.node(node, gpu.words)
-            found.append(judgement(criterion, about, verdict, code, why, evidence, bound=bound))
-    return found
+    each = [(m, one) for m in case.serving(criterion) for one in _judged(case, criterion, m, bound)]
+    return found + (together(each) if criterion.kind == "burn-in" else [one for _, one in each])
+
+
+def _judged(case: Case, criterion: Criterion, m: Measurement, bound: Bound) -> Iterator[Judgement]:
+    node, evidence = m.nodes[0], (m.id,)
+    gone = unusable(case, criterion, node, evidence, bound)
+    if gone is not None:
+        yield gone
+        return
+    facts = case.latest[m.id].facts
+    gpus = list(_gpus(facts))
+    if isinstance(facts, BurnFacts) and not gpus:
+        why = "no GPU was loaded"
+        yield judgement(criterion, node, "not-applicable", "not-applicable", why, evidence, bound=bound)
+    elif not gpus:
+        virtual: ReasonCode = "virtual" if case.virtual else "missing-metric"
+        yield judgement(criterion, node, "not-measured", virtual, "no GPU took part", evidence, bound=bound)
+    for gpu in gpus:
+        verdict, code, why = judge_watched(case, gpu)
+        yield judgement(criterion, Subject.node(node, gpu.words), verdict, code, why, evidence, bound=bound)
 
 
 def _gpus(facts: object) -> Iterator[Watched]:

@@ -11,7 +11,7 @@ from validation.measures.storage.plan import declared
 from validation.model import Call, Job, Measurement, Seat, Topology
 
 
-def _call(m: Measurement, topology: Topology, name: str) -> Call:
+def call_for(m: Measurement, topology: Topology, name: str) -> Call:
     """What one of its nodes is asked. All of them have the same token: it names the folder in which they meet."""
     storage = declared(topology.node(name), str(m.params["name"]))
     params: dict[str, Any] = {key: list(v) if isinstance(v, tuple) else v for key, v in m.params.items()}
@@ -21,7 +21,7 @@ def _call(m: Measurement, topology: Topology, name: str) -> Call:
 
 
 def _alone(m: Measurement, topology: Topology) -> Job:
-    return Job(node=m.nodes[0], probe=_call(m, topology, m.nodes[0]))
+    return Job(node=m.nodes[0], probe=call_for(m, topology, m.nodes[0]))
 
 
 def _all(m: Measurement, topology: Topology) -> Job:
@@ -32,7 +32,7 @@ def _all(m: Measurement, topology: Topology) -> Job:
 
 def _beside(m: Measurement, topology: Topology, name: str) -> Call:
     """What one of them is asked; beside the network with its own address and that of the next one."""
-    call = _call(m, topology, name)
+    call = call_for(m, topology, name)
     if "port" not in m.params:
         return call
     after = m.nodes[(m.nodes.index(name) + 1) % len(m.nodes)]

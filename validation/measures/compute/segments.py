@@ -1,0 +1,68 @@
+"""Segments of a burn-in: each a measurement that is kept by itself, judged together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from validation.base.counting import number_of
+from validation.model import Judgement, Measurement, Param, Subject
+
+SAID = 3
+"""Segments whose own words are in a reason; of more it says how many."""
+_WORST = ("fail", "not-measured", "not-applicable", "pass")
+
+
+class Segment(NamedTuple):
+    """Which of how many; of a burn-in of one, 0 of 0."""
+
+    number: int
+    of: int
+
+    @property
+    def suffix(self) -> str:
+        """What the ids of its measurements have behind their kind."""
+        return f"-{self.number:0{max(3, len(str(self.of)))}}" if self.of else ""
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """Of its measurements."""
+        return {"segment": self.number, "segments": self.of} if self.of else {}
+
+    @property
+    def words(self) -> str:
+        """`segment 3 of 24`."""
+        return f"segment {self.number} of {self.of}" if self.of else "the only segment"
+
+
+def segment_of(m: Measurement) -> Segment:
+    """Of a measurement."""
+    return Segment(int(str(m.params.get("segment", 0))), int(str(m.params.get("segments", 0))))
+
+
+def together(found: Iterable[tuple[Measurement, Judgement]]) -> list[Judgement]:
+    """One judgement on each subject: it passes where each of its segments does, and fails where any does.
+
+    A segment without a result is not measured: a burn-in that was shorter than ordered passes nothing.
+    """
+    subjects: dict[Subject, list[tuple[Segment, Judgement]]] = {}
+    for m, one in found:
+        subjects.setdefault(one.about, []).append((segment_of(m), one))
+    return [_joined(mine) for mine in subjects.values()]
+
+
+def _joined(mine: list[tuple[Segment, Judgement]]) -> Judgement:
+    if len(mine) == 1 and not mine[0][0].of:
+        return mine[0][1]
+    verdict = min((one.verdict for _, one in mine), key=_WORST.index)
+    picked = [(segment, one) for segment, one in mine if one.verdict == verdict]
+    shown = next((pair for pair in picked if pair[1].reason_code == "remarked"), picked[0])
+    evidence = tuple(dict.fromkeys(id_ for _, one in mine for id_ in one.evidence))
+    if verdict == "pass":
+        why = f"{number_of(len(mine), 'segment')}, each as it has to be; of {shown[0].words}: {shown[1].reason}"
+    else:
+        said = [f"{segment.words}: {one.reason}" for segment, one in picked[:SAID]]
+        said += [f"and {number_of(len(picked) - SAID, 'more segment')}"] if len(picked) > SAID else []
+        why = "; ".join(said)
+    samples = sum(one.samples for _, one in mine)
+    return shown[1].model_copy(update={"reason": why, "evidence": evidence, "samples": samples})
