@@ -78,7 +78,7 @@ def _row(documents: RunDocuments, segment: Segment, mine: Sequence[Measurement])
     lost = sum(len(one.lost) for one in sent)
     bad = sum(one.wrong + len(one.lost) for one in stored)
     return (
-        segment.words.removeprefix("segment "), min(began, default=NONE)[:19].replace("T", " "),
+        f"{segment.number} of {segment.of}", min(began, default=NONE)[:19].replace("T", " "),
         duration(max((one.took_s for one in burnt), default=0.0)) if burnt else NONE, f"{len(burnt)} of {nodes}",
         str(sum(one.gpus for one in burnt)), str(sum(one.checks + one.products for one in devices)),
         str(sum(one.wrong + sum(one.bad.values()) for one in devices)), str(sum(bool(one.fault) for one in devices)),
