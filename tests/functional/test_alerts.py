@@ -11,11 +11,12 @@ import pytest
 import yaml
 
 from tests.support.alert_cases import CASES, Case, steady
+from tests.support.alert_cases_faults import FAULTS
 from tests.support.alert_cases_more import MORE
 from tests.support.alert_cases_parts import PARTS
 from tests.support.alert_rules import ALERTS, FILES
 
-ALL = (*CASES, *PARTS, *MORE)
+ALL = (*CASES, *PARTS, *MORE, *FAULTS)
 
 PROMTOOL = shutil.which("promtool")
 
@@ -28,12 +29,14 @@ def promtool(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def of_case(case: Case) -> list[dict[str, Any]]:
     """A case as promtool's tests."""
-    labels = {**case.labels, **ALERTS[case.alert]["labels"]}
-    fires = {"exp_labels": labels, "exp_annotations": {"summary": case.summary}}
+    fires = [
+        {"exp_labels": {**labels, **ALERTS[case.alert]["labels"]}, "exp_annotations": {"summary": summary}}
+        for labels, summary in ((case.labels, case.summary), *case.twins)
+    ]
     asked = {"alertname": case.alert}
     looks = [
         {**asked, "eval_time": f"{case.at - 1}m", "exp_alerts": []},
-        {**asked, "eval_time": f"{case.at}m", "exp_alerts": [fires]},
+        {**asked, "eval_time": f"{case.at}m", "exp_alerts": fires},
     ]
     quiet = [{**asked, "eval_time": f"{minute}m", "exp_alerts": []} for minute in (case.at, 2 * case.at)]
     return [

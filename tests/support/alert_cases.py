@@ -10,7 +10,8 @@ MANY = 300  # minutes of each series: more than twice what any alert waits
 @dataclass(frozen=True)
 class Case:
     """Series in promtool's notation, one value a minute: `bad` ones fire at minute `at` and not a minute before, with
-    these labels (beside the rule's own) and summary; `well` ones never do."""
+    these labels (beside the rule's own) and summary; `well` ones never do. twins: labels and summaries of others that
+    fire with it."""
 
     alert: str
     bad: dict[str, str]
@@ -18,6 +19,7 @@ class Case:
     at: int
     labels: dict[str, str] = field(default_factory=dict)
     summary: str = ""
+    twins: tuple[tuple[dict[str, str], str], ...] = ()
 
 
 GPU = '{node="gpu1",gpu="3"}'

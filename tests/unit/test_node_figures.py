@@ -134,6 +134,85 @@ def test_pcie_errors_pauses_and_what_rdma_sends_again(programs: dict[str, Any], 
     assert by_name(module.resent(node)) == {("rdma_resent", "mlx5_0", "1"): 11}
 
 
+LINKS = [
+    {"ifname": "lo", "addr_info": [{"local": "127.0.0.1", "scope": "host"}]},
+    {
+        "ifname": "fab0",
+        "addr_info": [{"local": "10.9.0.1", "scope": "global"}, {"local": "10.9.0.2", "scope": "global"}],
+    },
+    {
+        "ifname": "eno1",
+        "addr_info": [{"local": "169.254.1.7", "scope": "global"}, {"local": "10.0.0.7", "scope": "link"}],
+    },
+    {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "scope": "global"}]},
+    {"ifname": "vmbr0", "addr_info": [{"local": "10.8.0.1", "scope": "global"}]},
+    {"ifname": "ib0"},
+]
+
+
+def test_addresses_are_those_by_which_others_reach_a_node(programs: dict[str, Any], node: Path) -> None:
+    """No bridge's, which is the same on all nodes, and none that is of one link alone."""
+    (node / "sys/class/net/vmbr0/bridge").mkdir(parents=True)
+    module = programs["node_metrics"]
+    assert by_name(module.addresses(node, answering(addr=json.dumps(LINKS)))) == {
+        ("address", "fab0", "10.9.0.1"): 1,
+        ("address", "fab0", "10.9.0.2"): 1,
+    }
+    assert module.addresses(node, answering()) == module.addresses(node, answering(addr="no JSON")) == []
+
+
+def test_one_name_server_that_answers_is_enough(programs: dict[str, Any], node: Path) -> None:
+    module = programs["node_metrics"]
+    assert module.names(node, lambda server, limit_s: True) == [], "a node without any"
+    (node / "etc/resolv.conf").write_text("# by hand\nnameserver 192.0.2.1\nnameserver 192.0.2.2\n")
+    for well, answer in (("192.0.2.2", 1), ("none", 0)):
+        found = module.names(node, lambda server, limit_s, well=well: server == well)
+        assert by_name(found) == {("name_server_answers",): answer}
+
+
+def test_libraries_of_the_driver_that_are_empty(programs: dict[str, Any], node: Path) -> None:
+    module = programs["node_metrics"]
+    assert module.libraries(node) == [], "no GPU driver here"
+    folder, system = node / "opt/driver/lib", node / "usr/lib64"
+    for path in (folder, system, node / "etc/ld.so.conf.d"):
+        path.mkdir(parents=True)
+    (node / "etc/ld.so.conf.d/driver.conf").write_text("# of the driver\n/opt/driver/lib\n/opt/gone\n")
+    (system / "libcuda.so.580").write_text("ELF")
+    (system / "libcuda.so.1").symlink_to("libcuda.so.580")
+    (system / "libother.so").touch()
+    assert by_name(module.libraries(node)) == {("libraries_empty",): 0}
+    (folder / "libnvidia-opencl.so.1").touch()
+    assert by_name(module.libraries(node)) == {("libraries_empty",): 1}
+
+
+class Set(Driver):
+    """ECC is on, persistence off, and several processes may use the GPU."""
+
+    def nvmlDeviceGetEccMode(self, handle: Any, now: Any, later: Any) -> int:
+        now._obj.value, later._obj.value = 1, 1
+        return 0
+
+    def nvmlDeviceGetPersistenceMode(self, handle: Any, mode: Any) -> int:
+        mode._obj.value = 0
+        return 0
+
+    def nvmlDeviceGetComputeMode(self, handle: Any, mode: Any) -> int:
+        mode._obj.value = 0
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "found"), [(Set(), {"ecc": 1, "persistence": 0, "shared": 1}), (Driver(), {})], ids=["all", "none"]
+)
+def test_modes_of_a_gpu_as_far_as_it_says_them(
+    programs: dict[str, Any], monkeypatch: pytest.MonkeyPatch, driver: Driver, found: dict[str, int]
+) -> None:
+    drive(monkeypatch, driver)
+    samples, fault = programs["gpu_metrics"].reading()
+    assert fault is None
+    assert {labels["mode"]: value for name, labels, value in samples if name.endswith("gpu_mode")} == found
+
+
 def test_drift_is_what_status_finds_and_is_looked_for_now_and_then(programs: dict[str, Any], node: Path) -> None:
     there, clock = programs["there"], [0.0]
     reading = programs["node_metrics"].Reading(node, answering(dpkg="no"), lambda: clock[0])

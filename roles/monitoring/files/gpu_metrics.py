@@ -60,6 +60,13 @@ def throttled(gpu):
     return [] if bits is None else [(words, int(bool(bits & bit))) for bit, words in THROTTLED.items()]
 
 
+def modes(gpu):
+    """(mode, 1 or 0): what a GPU of a pool has on; none of what it does not say."""
+    ecc, persistence, shared = map(gpu.said, ("EccMode", "PersistenceMode", "ComputeMode"))
+    found = {"ecc": ecc and ecc[0], "persistence": persistence, "shared": None if shared is None else shared == 0}
+    return [(mode, int(value)) for mode, value in found.items() if value is not None]
+
+
 def links(gpu):
     """Samples of a GPU's NVLinks and of its place in their fabric; none of a GPU without."""
     found, fabric = unless_silent(nvlinks.links, gpu) or [], unless_silent(nvlinks.fabric, gpu)
@@ -108,6 +115,7 @@ HELP = {
     "elastic_ai_gpu_throttled": "1 where heat or the power supply lowers the clock, by reason.",
     "elastic_ai_gpu_pcie_lanes_ratio": "Lanes of the PCIe link as trained, of those that it can have, 0 to 1.",
     "elastic_ai_gpu_pcie_replays": "PCIe packets that were sent again since the driver was loaded.",
+    "elastic_ai_gpu_mode": "1 where ECC, persistence or the use by several processes is on, 0 where it is off.",
     "elastic_ai_gpu_nvml_up": "1 where NVML answers, 0 where it does not.",
 }
 
@@ -135,6 +143,7 @@ def of_gpu(gpu):
     samples = [("elastic_ai_gpu_info", {**labels, "name": gpu.name}, 1)]
     samples += [(metric, labels, value) for metric, value in figures(gpu).items()]
     samples += [(metric, {**labels, **more}, value) for metric, more, value in links(gpu)]
+    samples += [("elastic_ai_gpu_mode", {**labels, "mode": mode}, value) for mode, value in modes(gpu)]
     return samples + [
         ("elastic_ai_gpu_throttled", {**labels, "reason": words}, value) for words, value in throttled(gpu)
     ]

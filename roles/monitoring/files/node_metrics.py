@@ -1,23 +1,30 @@
 #!/usr/bin/python3
-"""This node for Prometheus: units, drift, PCIe errors, pauses and retransmissions of ports, as node-exporter serves it.
+"""This node for Prometheus: units, drift, addresses, PCIe errors, pauses and more of its ports; by node-exporter.
 
     node_metrics.py --output FILE.prom [--interval S] [--once] [--root /]
 
 Runs as root: not everybody reads what roles have written. Nothing is changed. Needs there.py beside it, by which
-`toolkit status` looks for drift, too. What a node does not have (AER, ethtool, RDMA) has no figures.
+`toolkit status` looks for drift, too, and validation/: name servers are asked as the acceptance asks them. What a node
+does not have (AER, ethtool, RDMA) has no figures.
 """
 
+import ipaddress
+import json
 import os
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import there
 from textfile import run_command
 
+from validation.probes import node_state
+
 ROOT = Path(os.environ.get("ELASTIC_AI_NODE_ROOT", "/"))  # / but in tests
 DRIFT_S = 300.0  # files are summed up and packages asked for; twenty times the cost of all else
 MOST_UNITS = 20
+NAMES_S = 2.0  # a name server that is well answers at once; one that is slow is asked again by the next reading
 #: What a node cannot do its work without, where it is enabled.
 UNITS = ("nvidia-fabricmanager", "nvidia-persistenced", "mariadb", "mysqld", "slurmdbd", "slurmctld", "slurmd", "munge",
          "chrony", "chronyd", "docker", "sssd")  # fmt: skip
@@ -30,6 +37,11 @@ RESENT = ("packet_seq_err", "out_of_sequence", "local_ack_timeout_err", "implied
 FRAMES = re.compile(r"(rx|tx)_(?:prio\d+_pause|pfc_ena_frames_pri\d+|pause_frames|pause_ctrl_phy|priority_\d+_xoff\S*)")
 WAITED = re.compile(r"rx_prio\d+_pause_duration")
 STORMS = re.compile(r"\w*pause_storm\w*")
+#: Libraries without which a driver's programs do not start.
+LIBRARIES = ("libcuda.so*", "libnvidia-*.so*", "libnccl.so*")
+FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu")
+#: Bridges of containers and machines, tunnels and channels to cards have the same address on every node.
+INNER = re.compile(r"lo|veth.*|docker.*|br-.*|virbr.*|tap.*|tun.*|tmfifo.*|idrac|usb.*|cni.*|podman.*|lxc.*")
 HELP = {
     "elastic_ai_unit_active": "1 where an enabled unit runs, 0 where it does not.",
     "elastic_ai_unit_failed": "1 for each unit that has failed.",
@@ -41,6 +53,9 @@ HELP = {
     "elastic_ai_port_paused_seconds": "How long a port was told to wait, all priorities together.",
     "elastic_ai_port_pause_storms": "Pause storms that the port's card has seen.",
     "elastic_ai_rdma_resent": "Packets of RDMA that were lost, late or sent again, by the card's counters.",
+    "elastic_ai_address": "1 for each IPv4 address of a port of this node.",
+    "elastic_ai_name_server_answers": "1 where a name server answers, 0 where none of the node's does.",
+    "elastic_ai_libraries_empty": "Libraries of the GPU driver that are empty.",
 }
 
 
@@ -130,6 +145,49 @@ def resent(root):
     return samples
 
 
+def addresses(root, ask):
+    """Samples of the addresses of ports, by which others reach this node."""
+    try:
+        links = json.loads(ask(["ip", "-json", "-4", "addr"]) or "[]")
+    except ValueError:
+        links = []
+    samples = []
+    for link in links:
+        name = str(link.get("ifname", ""))
+        inner = [root / "sys/class/net" / name / one for one in ("bridge", "tun_flags")]
+        if not name or INNER.fullmatch(name) or any(path.exists() for path in inner):
+            continue
+        for one in link.get("addr_info", ()):
+            address = str(one.get("local", ""))
+            if one.get("scope") == "global" and not ipaddress.ip_address(address).is_link_local:
+                samples.append(("elastic_ai_address", {"device": name, "address": address}, 1))
+    return samples
+
+
+def names(root, answers=node_state.answers):
+    """A sample of the node's name servers; none where it has none."""
+    try:
+        found = node_state.servers((root / "etc/resolv.conf").read_text(errors="replace"))
+    except OSError:
+        found = []
+    if not found:
+        return []
+    with ThreadPoolExecutor(len(found)) as together:
+        said = list(together.map(lambda server: answers(server, limit_s=NAMES_S), found))
+    return [("elastic_ai_name_server_answers", {}, int(any(said)))]
+
+
+def libraries(root):
+    """A sample of the driver's libraries; none of a node without."""
+    folders = [root / name for name in FOLDERS]
+    for file in sorted((root / "etc/ld.so.conf.d").glob("*.conf")):
+        lines = (line.strip() for line in file.read_text(errors="replace").splitlines())
+        folders += [root / line.lstrip("/") for line in lines if line.startswith("/")]
+    found = {path.resolve() for folder in folders for pattern in LIBRARIES for path in folder.glob(pattern)}
+    sizes = [path.stat().st_size for path in found if path.is_file()]
+    return [("elastic_ai_libraries_empty", {}, sizes.count(0))] if sizes else []
+
+
 class Reading:
     """All of it; drift only now and then."""
 
@@ -144,7 +202,8 @@ class Reading:
             self.drifted, self.due = drift(self.root, self.ask), self.clock() + DRIFT_S
         waits = len(list((self.root / there.WAITS).glob("*")))
         samples = [*units(self.ask), *self.drifted, ("elastic_ai_reboot_waits", {}, waits), *pcie(self.root)]
-        return [*samples, *pauses(self.root, self.ask), *resent(self.root)], None
+        samples += [*pauses(self.root, self.ask), *resent(self.root), *addresses(self.root, self.ask)]
+        return [*samples, *libraries(self.root), *names(self.root)], None
 
 
 if __name__ == "__main__":
