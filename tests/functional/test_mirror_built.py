@@ -227,7 +227,7 @@ class served:
     """A mirror on a port of this machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.server = serving.Server(serving.Place("127.0.0.1", 0), folder)
+        self.server = serving.Server(serving.Place("127.0.0.1", 0), folder, manifest.read(folder, None).manifest)
 
     def __enter__(self) -> str:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

@@ -125,6 +125,10 @@ def print_plan(made: Plan) -> None:
     click.echo(f"all: {size_words(made.size)}{time}")
 
 
+signers_option = click.option(
+    "--signers", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
+    help="Take the signature of these keys alone (allowed signers of OpenSSH).",
+)  # fmt: skip
 folder_argument = click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 
 
@@ -175,8 +179,7 @@ def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
 
 @mirror.command(epilog=epilogue("mirror verify"))
 @folder_argument
-@click.option("--signers", type=click.Path(path_type=Path, dir_okay=False, exists=True), metavar="FILE",
-              help="Take the signature of these keys alone (allowed signers of OpenSSH).")  # fmt: skip
+@signers_option
 @json_option
 def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
     """Check the signature of a mirror, and every file against it.
@@ -190,7 +193,7 @@ def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
     from toolkit.mirror.documents import size_words
 
     with working("reading the mirror") as shown:
-        checked = verifying.verify(folder, signers, shown.say)
+        checked = verifying.verify(folder, signers, shown.now)
     if as_json:
         said = checked.said
         answers.say("mirror", {
@@ -219,22 +222,33 @@ def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
               help="Serve by HTTPS with this certificate (PEM).")  # fmt: skip
 @click.option("--private-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Use this private key for HTTPS (PEM).")  # fmt: skip
+@signers_option
 def serve(folder: Path, listen: str, **given: Any) -> None:
     """Serve a mirror in the hall, and write what the inventory needs for it.
 
     With the variables every repository of the nodes is the mirror's, and other entries of apt and dnf are put out of
-    action until role repos is undone. Ends with Ctrl-C.
+    action until role repos is undone. Ends with Ctrl-C. Only files that are signed are served; of these the plan and
+    the keys, which the inventory gets, are read here, and all of them by toolkit mirror verify.
 
     \b
-    toolkit mirror serve /mnt/medium --listen 10.0.0.5:8080 --vars inventories/SITE/group_vars/all/mirror.yml
+    toolkit mirror serve /mnt/medium --signers signers --listen 10.0.0.5:8080 \\
+        --vars inventories/SITE/group_vars/all/mirror.yml
     """
-    from toolkit.mirror import images, manifest, serving
+    from toolkit.mirror import images, manifest, medium, serving
     from validation.base.files import replace
 
     where = serving.place(listen, given["certificate"], given["private_key"])
-    signed = manifest.read(folder, None)
+    if where.private_key is not None:
+        medium.refuse_inside(where.private_key, folder)
+    signed = manifest.read(folder, given["signers"])
     if not signed.good:
         raise UsageFault(f"{folder}: its signature is not good: {signed.words}; nothing is served")
+    serving.refuse_changed(folder, signed)
+    whose = signed.words if given["signers"] else "whose key that is was not checked: name --signers"
+    said = signed.said
+    click.echo(
+        f"for {said.get('site', '?')}, signed {said.get('signed', '?')} with {said.get('key', '?')}; {whose}", err=True
+    )
     if where.host in ("0.0.0.0", "::") and not given["url"]:  # noqa: S104 - refused, not listened at
         raise UsageFault("--listen: name the address at which nodes reach this machine, or give it with --url")
     url = given["url"] or f"{where.scheme}://{listen}"
@@ -246,7 +260,7 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
         door = None
     text = serving.variables(folder, made, signed.said.get("packages-key", ""), url, door.address if door else "")
     try:
-        server = serving.Server(where, folder)
+        server = serving.Server(where, folder, signed.manifest)
     except OSError as fault:
         raise UsageFault(f"--listen {listen}: {fault.strerror or fault}; choose another address or port") from None
     if given["target"]:

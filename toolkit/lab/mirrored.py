@@ -74,7 +74,8 @@ def variables(spec: LabSpec) -> dict[str, Any]:
 
 def serve(address: str, port: int, folder: Path) -> None:
     """Answer the nodes, in whose network this process is."""
-    with serving.Server(serving.Place(address, port), folder) as server:
+    names = manifest.read(folder, None).manifest
+    with serving.Server(serving.Place(address, port), folder, names) as server:
         server.serve_forever()
 
 

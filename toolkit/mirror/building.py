@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import UsageFault
-from toolkit.mirror import extras, images, manifest, openpgp
+from toolkit.mirror import extras, images, manifest, medium, openpgp
 from toolkit.mirror.documents import PLAN, Plan
 from toolkit.mirror.fetching import fetch
 from toolkit.mirror.publishing import publish
@@ -38,9 +38,11 @@ class Built:
 def locked(folder: Path) -> Iterator[None]:
     """One build of a mirror at a time. UsageFault where another goes on, or the folder cannot be made."""
     try:
+        medium.refuse_others(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / ".partial").mkdir(exist_ok=True)
-        lock = (folder / ".partial/lock").open("w")
+        medium.refuse_links(folder)
+        (folder / medium.PARTIAL).mkdir(exist_ok=True)
+        lock = (folder / medium.PARTIAL / "lock").open("w")
     except OSError as fault:
         raise UsageFault(f"{folder}: cannot be written: {fault.strerror}; name another folder") from None
     with lock:
@@ -54,8 +56,10 @@ def locked(folder: Path) -> Iterator[None]:
 def build(plan: Plan, folder: Path, key: ssh.Key, say: Say) -> Built:
     """Have all of the plan in the folder, sign the indices, and sign the list of all files.
 
-    UsageFault in one sentence for a medium that is full, a server that stops, a key that cannot sign; what came stays.
+    UsageFault in one sentence for a folder that is no mirror's, a medium that is full, a server that stops, a key that
+    cannot sign; what came stays.
     """
+    medium.refuse_inside(key.path, folder)
     with locked(folder), full_disk_said(folder):
         wanted = lacking(plan, folder)
         size = sum(package.size for _, package in wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 PLAN = "plan.json"
 
@@ -18,9 +18,9 @@ class Package(_Document):
     version: str
     architecture: str
     url: str
-    file: str
-    sha256: str
-    size: int
+    file: str = Field(pattern="^(?:pool/)?[^/.][^/]*$")
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    size: int = Field(ge=0)
 
 
 class Repository(_Document):

@@ -19,6 +19,8 @@ from validation.base.counting import number_of
 
 BATCH = 40
 TRIES = 3
+_SPARE = 64 << 10
+"""Beyond a file's size: a longer one is seen to be another."""
 Say = Callable[[str], None]
 
 
@@ -61,7 +63,9 @@ def _partial(repository: Repository, package: Package, folder: Path) -> Path:
 
 def _tried(waiting: Sequence[tuple[Repository, Package]], folder: Path) -> ToolFault | None:
     (folder / ".partial").mkdir(parents=True, exist_ok=True)
-    by_curl, words = [], [HELPER, "-oAPT::Sandbox::User=root", "-oAcquire::Retries=2", "download-file"]
+    largest = max(package.size for _, package in waiting)
+    words = [*_at_most(largest), HELPER, "-oAPT::Sandbox::User=root", "-oAcquire::Retries=2", "download-file"]
+    by_curl: list[tuple[str, Path, int]] = []
     asked = False
     for repository, package in waiting:
         target = _partial(repository, package, folder)
@@ -69,12 +73,12 @@ def _tried(waiting: Sequence[tuple[Repository, Package]], folder: Path) -> ToolF
             words += [_quoted(package.url), str(target), f"SHA256:{package.sha256}"]
             asked = True
         else:
-            by_curl += [package.url, str(target)]
+            by_curl.append((package.url, target, package.size))
     try:
         if asked:
             run(words)
-        for place in range(0, len(by_curl), 2):
-            _copy(by_curl[place], Path(by_curl[place + 1]))
+        for one in by_curl:
+            _copy(*one)
     except ToolFault as fault:
         return fault
     return None
@@ -84,7 +88,12 @@ def _quoted(url: str) -> str:
     return quote(url, safe=":/%?=&~+@")
 
 
-def _copy(url: str, target: Path) -> None:
+def _at_most(size: int) -> list[str]:
+    """A program that writes no longer file, whatever a server sends: it would fill the medium."""
+    return ["prlimit", f"--fsize={size + _SPARE}"]
+
+
+def _copy(url: str, target: Path, size: int) -> None:
     """A package of dnf's: by curl, which goes on with a part that is there."""
     if url.startswith("file:"):
         source = Path(url2pathname(unquote(urlsplit(url).path)))
@@ -92,7 +101,9 @@ def _copy(url: str, target: Path) -> None:
             target.write_bytes(source.read_bytes())
             return
         raise ToolFault(f"{source}: no such file")
-    run(["curl", "-sS", "--fail", "--location", "--continue-at", "-", "--output", str(target), _quoted(url)])
+    patience = ["--connect-timeout", "60", "--speed-limit", "1000", "--speed-time", "60"]
+    words = ["curl", "-sS", "--fail", "--location", *patience, "--continue-at", "-", "--output", str(target)]
+    run([*_at_most(size), *words, _quoted(url)])
 
 
 def _taken(repository: Repository, package: Package, folder: Path) -> bool:

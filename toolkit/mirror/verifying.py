@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from toolkit.mirror import manifest
-from toolkit.mirror.documents import PLAN, Package, Plan
+from toolkit.mirror.documents import PLAN, Package, Plan, size_words
 from toolkit.mirror.room import sha256
 from validation.base import bounded
 from validation.base.counting import number_of
@@ -43,15 +43,20 @@ def verify(folder: Path, signers: Path | None, say: Callable[[str], None]) -> Ch
     planned = _planned(folder)
     there = set(manifest.files(folder))
     names = sorted(there & set(signed.manifest))
+    sums, done = {}, 0
+    size = sum((folder / name).stat().st_size for name in names)
     with ThreadPoolExecutor(WORKERS) as workers:
-        sums = dict(zip(names, workers.map(lambda name: _sum(folder / name), names), strict=True))
+        for name, found in zip(names, workers.map(lambda name: _sum(folder / name), names), strict=True):
+            sums[name] = found
+            done += (folder / name).stat().st_size
+            say(f"reading {number_of(len(names), 'file')}, {size_words(done)} of {size_words(size)} done")
     for name, wanted in sorted(signed.manifest.items()):
         if name not in there:
             faults.append(f"{name}: is missing; build the mirror again where it has internet, or copy the file again")
         elif sums[name] != wanted:
             faults.append(f"{name}: {_what(folder / name, planned.get(name))}")
-    faults += [f"{name}: is not of this mirror; nobody has signed it" for name in sorted(there - set(signed.manifest))]
-    size = sum((folder / name).stat().st_size for name in names)
+    added = sorted({*there, *manifest.others(folder)} - set(signed.manifest))
+    faults += [f"{name}: is not of this mirror; nobody has signed it" for name in added]
     return Checked(tuple(faults), len(names), size, signed.words, signed.said)
 
 
