@@ -18,7 +18,7 @@ NETWORKD = "systemd-networkd"
 NETWORKMANAGER = "NetworkManager"
 #: What configures the fabric ports where it is not systemd-networkd. EL has that from EPEL alone, and its installer
 #: gives every port to NetworkManager.
-MANAGERS = {"el9": NETWORKMANAGER}
+MANAGERS = {"el9": NETWORKMANAGER, "el10": NETWORKMANAGER}
 
 #: systemd-networkd takes the first file by name that matches a port, whatever its folder (systemd.network(5));
 #: netplan's are 10-netplan-*, those of cloud-init 10-cloud-init-*.

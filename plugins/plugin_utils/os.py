@@ -7,7 +7,7 @@ from typing import Any
 
 
 def os_key(facts: Mapping[str, Any]) -> str:
-    """debian12, debian13, ubuntu2204, ubuntu2404, el9; of anything else its name and version, which no table has."""
+    """debian12, ubuntu2404, el9 and so on; of anything else its name and version, which no table has."""
     name = str(facts.get("distribution", "unknown")).lower().replace(" ", "")
     version = str(facts.get("distribution_version", ""))
     major = str(facts.get("distribution_major_version", "") or version.split(".")[0])

@@ -28,6 +28,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.preflight_node 
     kernel_reasons,
     name_reasons,
     python_notes,
+    stated_notes,
     system_reasons,
     work_reasons,
 )
@@ -152,7 +153,7 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
             "site"
         )
     own = python_notes(observed, wanted) + device_notes(observed, wanted) + tuned_notes(observed)
-    own += claim_notes(observed, wanted)
+    own += stated_notes(wanted) + claim_notes(observed, wanted)
     own += carrier_notes(observed, wanted) + filter_notes(observed, wanted) + time_notes(observed, wanted)
     return notes + own + site_notes(observed, wanted) + foreign_notes(observed, wanted)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import known, numbers
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.systems import slurm_stated, system_unstated
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.upgrade import changed_parts
 
 Json = Mapping[str, Any]
@@ -23,13 +24,12 @@ def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     accepted = wanted["supported_os"]
     if not any(system == name or system.startswith(name + ".") for name in accepted):
         yield f"operating system is {system}; supported: {', '.join(accepted)} (preflight_supported_os)"
-    lacking, why = wanted.get("system_lacks") or (), known()["not_served"]["systems"].get(wanted.get("os_key"))
-    if lacking:
+    if lacking := wanted.get("system_lacks") or ():
         yield (
-            f"no entry for {wanted['os_key']} in: {', '.join(lacking)}{f' ({why})' if why else ''}: leave the node out "
-            f"of the inventory, or install a supported system; adding it to preflight_supported_os alone gives it "
-            f"nothing"
+            f"no entry for {wanted['os_key']} in: {', '.join(lacking)}: leave the node out of the inventory, or "
+            f"install a supported system; adding it to preflight_supported_os alone gives it nothing"
         )
+    yield from stated_reasons(wanted)
     if observed["architecture"] not in wanted["architectures"]:
         why = known()["not_served"]["machines"].get(observed["architecture"])
         cure = f" ({why}): leave the node out of the inventory" if why else ""
@@ -44,6 +44,20 @@ def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         yield "systemd is not the init of this machine; the roles manage services through it"
     if observed["memory_mib"] < wanted["memory_min_mib"]:
         yield f"memory is {observed['memory_mib']} MiB; at least {wanted['memory_min_mib']} MiB is needed"
+
+
+def stated_reasons(wanted: Json) -> list[str]:
+    """What of a system is on no record and the site states, where it does not, or states what cannot be."""
+    system, release = str(wanted.get("os_key", "")), str(wanted.get("slurm_release") or "")
+    driver = (wanted["stack"].get("nvidia_driver") or {}).get("version")
+    without = [*(wanted.get("left_out") or ()), *([] if wanted["scheduled"] else ["slurm"])]
+    stated = {"slurm_release": release, "nvidia_driver_version": driver}
+    return [*system_unstated(system, stated, without, wanted["gpu_server"]), *slurm_stated(system, release)[0]]
+
+
+def stated_notes(wanted: Json) -> list[str]:
+    """What is known of a release of Slurm that the inventory states."""
+    return slurm_stated(str(wanted.get("os_key", "")), str(wanted.get("slurm_release") or ""))[1]
 
 
 def python_notes(observed: Json, wanted: Json) -> list[str]:

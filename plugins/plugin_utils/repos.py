@@ -16,7 +16,7 @@ PREFIX = "elastic-ai-"
 #: What apt quotes in the names of its list files (URItoFileName in apt-pkg/contrib/strutl.cc).
 APT_QUOTED = '\\|{}[]<>"^~_=!@#$%^&*'
 #: Systems whose apt verifies by sqv, which trusts no SHA-1 signature that was made or used after this day.
-SQV_SYSTEMS = ("debian13",)
+SQV_SYSTEMS = ("debian13", "ubuntu2604")
 WEAK_HASHES = {"md5", "sha1", "ripemd160"}
 #: What a file that stood in our way says until the role is taken back; apt and dnf read nothing from it.
 MOVED = "# Replaced by the repositories of the Elastic AI Toolkit. Its state absent puts this file's original back.\n"
@@ -49,6 +49,7 @@ def expand(text: str, wanted: Mapping[str, Any]) -> str:
     """An address with {arch}, {machine}, {doca_version} and {doca_el} filled in."""
     machine = str(wanted["machine"])
     version = str(wanted["doca_version"])
+    major = str(wanted.get("system", "")).removeprefix("el")
     names = {
         "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
         "machine": machine,
@@ -56,7 +57,7 @@ def expand(text: str, wanted: Mapping[str, Any]) -> str:
         "doca_machine": {"aarch64": "arm64-sbsa"}.get(machine, machine),
         "doca_version": version,
         # Source: the folder names of the DOCA repository; one per minor release before 3.2.0.
-        "doca_el": "rhel9" if newer(version, "3.2.0") else f"rhel{wanted['release']}",
+        "doca_el": f"rhel{major}" if newer(version, "3.2.0") else f"rhel{wanted['release']}",
     }
     return text.format_map(names)
 

@@ -24,8 +24,9 @@ from tests.support.node_modules import load
 pytestmark = pytest.mark.systems
 
 foreign: Any = load("plugins/module_utils/foreign.py")
+make: Any = load("tests/data/facts/make.py")
 REPO = Path(__file__).parents[2]
-SYSTEMS = ("ubuntu2204", "ubuntu2404", "el9")
+SYSTEMS = ("ubuntu2204", "ubuntu2404", "ubuntu2604", "el9", "el10")
 # Names that only the other family has. A role that asks for one has no table for this system.
 FOREIGN = {
     "deb": r"-devel$|^kernel-devel|^(iproute|iputils|procps-ng|gcc-c\+\+|openssh-clients|openmpi-devel|dkms-nvidia)$",
@@ -33,7 +34,7 @@ FOREIGN = {
     r"|^(iproute2|iputils-ping|procps|g\+\+|openssh-client|openmpi-bin|rdmacm-utils|ibverbs-utils|slurm-wlm|docker\.io)$",
 }
 # Ubuntu installs with ufw off, and role firewall switches none on.
-WITHOUT = {"el9": set(), "ubuntu2204": {"firewall"}, "ubuntu2404": {"firewall"}}
+WITHOUT = {system: set() if system.startswith("el") else {"firewall"} for system in SYSTEMS}
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ def inventory(system: str, folder: Path, variables: dict[str, Any]) -> Path:
         "stack_release": "reference-2019" if system == "ubuntu2204" else "current",
         "slurm_unconfined_jobs": system == "ubuntu2204",  # preflight refuses it else
         "horovod_image": "registry.example.net/training:1",  # only a head with Debian builds one out of nothing
+        **make.STATED.get(system, {}),
         **variables,
     }
     groups = {name: {"hosts": {"node1": {}}} for name in ("heads", "gpu_servers")}
@@ -212,7 +214,7 @@ def test_the_ports_go_to_the_network_manager_of_the_system(runs: dict[str, Run],
     files = {entry["path"] for args in runs[system].of("managed_files") for entry in args.get("files") or []}
     keyfile = "/etc/NetworkManager/system-connections/elastic-ai-ens31np0.nmconnection" in files
     networkd = "/etc/systemd/network/05-elastic-ai-ens31np0.network" in files
-    assert (keyfile, networkd) == ((True, False) if system == "el9" else (False, True))
+    assert (keyfile, networkd) == ((True, False) if system.startswith("el") else (False, True))
 
 
 def test_nccl_and_ucx_are_told_of_the_fabric(runs: dict[str, Run], system: str) -> None:
@@ -258,5 +260,5 @@ def test_a_head_that_is_a_gpu_server_has_its_gpus_in_the_pool(runs: dict[str, Ru
     assert "NodeName=node1 " in nodes[0]
     assert f"gpu:{'v100' if system == 'ubuntu2204' else 'h100'}" in nodes[0].lower()
     assert {"/etc/slurm/slurmdbd.conf", "/etc/systemd/system/slurmd.service.d/elastic-ai.conf"} <= files.keys()
-    daemons = {"slurm-slurmctld", "slurm-slurmd"} if system == "el9" else {"slurmctld", "slurmd"}
+    daemons = {"slurm-slurmctld", "slurm-slurmd"} if system.startswith("el") else {"slurmctld", "slurmd"}
     assert daemons <= runs[system].packages()

@@ -1,9 +1,10 @@
-"""Operating systems that are on sale and that no role knows: refused at the start, by name of what has no entry."""
+"""Operating systems that no role knows are refused at the start, and what is on no public record the site states."""
 
 from __future__ import annotations
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.systems
 
 make: Any = load("tests/data/facts/make.py")
 systems: Any = load("plugins/plugin_utils/systems.py")
-NEW = tuple(make.UNSERVED)
+NEW = tuple(make.STATED)
 
 
 @pytest.mark.parametrize("system", make.SYSTEMS)
@@ -43,18 +44,55 @@ def test_a_role_whose_table_loses_a_system_is_listed(role: str, monkeypatch: pyt
 
 
 def test_repositories_count_where_they_are_the_vendors() -> None:
-    assert "repos (cuda)" in systems.system_lacks("el10", [], True, True)
-    assert not [name for name in systems.system_lacks("el10", [], True, False) if "repos" in name]
-    assert "repos (cuda)" not in systems.system_lacks("el10", [], False, True)
+    assert "repos (cuda)" in systems.system_lacks("el11", [], True, True)
+    assert not [name for name in systems.system_lacks("el11", [], True, False) if "repos" in name]
+    assert "repos (cuda)" not in systems.system_lacks("el11", [], False, True)
 
 
 def test_to_add_a_system_to_the_accepted_ones_is_not_enough() -> None:
     """What came then was a failure in the middle of the run, or the packages of Debian 12."""
-    node = {**NODE, "os": {"id": "rocky", "version": "10.1", "rhel_like": True}}
-    wanted = {"supported_os": ["rocky 10"], "os_key": "el10", "system_lacks": ["base", "slurm"]}
-    (reason,) = [one for one in reasons(node, wanted) if "el10" in one]
-    assert reason.startswith("no entry for el10 in: base, slurm (NVIDIA, Docker and EPEL have repositories for it; ")
+    node = {**NODE, "os": {"id": "rocky", "version": "11.0", "rhel_like": True}}
+    wanted = {"supported_os": ["rocky 11"], "os_key": "el11", "system_lacks": ["base", "slurm"]}
+    (reason,) = [one for one in reasons(node, wanted) if "el11" in one]
+    assert reason.startswith("no entry for el11 in: base, slurm: ")
     assert "leave the node out of the inventory, or install a supported system" in reason
+
+
+@pytest.mark.parametrize("system", NEW)
+def test_what_is_on_no_record_the_site_states_and_each_sentence_names_the_variable(system: str) -> None:
+    asked = [name for name in make.STATED[system] if name != "nvidia_driver_fabric_manager_version"]
+    unstated = systems.system_unstated(system, {}, [], True)
+    assert [reason.split()[0] for reason in unstated] == asked
+    assert all("needs it: " in reason and "set it, for example " in reason for reason in unstated)
+    assert systems.system_unstated(system, make.STATED[system], [], True) == []
+    assert systems.system_unstated(system, {}, ["slurm"], False) == []
+    assert systems.system_unstated("ubuntu2404", {}, [], True) == []
+
+
+def test_preflight_goes_by_what_the_inventory_states() -> None:
+    node = {**NODE, "os": {"id": "rocky", "version": "10.1", "rhel_like": True}}
+    wanted = {"supported_os": ["rocky 10"], "os_key": "el10"}
+    (reason,) = [one for one in reasons(node, wanted) if one.startswith("slurm_release")]
+    assert 'slurm_release: "26.05"' in reason
+    assert not [one for one in reasons(node, {**wanted, "slurm_release": "26.05"}) if "slurm_release" in one]
+    assert not [one for one in reasons(node, {**wanted, "scheduled": False}) if "slurm_release" in one]
+    assert not [one for one in reasons(node, {**wanted, "left_out": ["slurm"]}) if "slurm_release" in one]
+
+
+@pytest.mark.parametrize(
+    ("stated", "reason", "note"),
+    [
+        ("", "", ""), ("22.05", "", ""), ("24.11", "", ""), ("25.11", "", "known by documents, not run"),
+        ("26.05", "", "later than every release that was run (22.05, 24.11) or read of (25.11)"),
+        ("21.08", "22.05 is the oldest", ""), ("latest", "no release of Slurm", ""),
+        ("26.5", "no release of Slurm", ""),
+    ],
+)  # fmt: skip
+def test_a_release_of_slurm_that_is_stated_is_held_against_what_is_known(stated: str, reason: str, note: str) -> None:
+    reasons_, notes = systems.slurm_stated("el10", stated)
+    for found, wanted in ((reasons_, reason), (notes, note)):
+        assert len(found) == bool(wanted)
+        assert all(wanted in one for one in found)
 
 
 @pytest.mark.parametrize(
@@ -72,31 +110,34 @@ def test_a_python_that_ansible_does_not_support_there_is_noted(core: str, python
     assert any("ansible-core" in note for note in notes) == noted
 
 
-def test_preflight_refuses_each_by_its_recorded_facts_before_anything_is_changed(tmp_path: Path) -> None:
-    """The real role over recordings: as GPU servers, and one that runs AlmaLinux."""
+def test_preflight_refuses_each_that_states_nothing_before_anything_is_changed(tmp_path: Path) -> None:
+    """The real role over recordings: as GPU servers, and one that runs AlmaLinux; and one that states all."""
     recorded = tmp_path / "recorded"
     recorded.mkdir()
-    for name, system in (("head", "ubuntu2404"), *((system, system) for system in NEW), ("alma", "el10")):
+    systems_of = {"head": "ubuntu2404", **{system: system for system in NEW}, "alma": "el10", "stated": "el10"}
+    for name, system in systems_of.items():
         data = json.loads((RECORDED / f"os/{system}.json").read_text(encoding="utf-8"))
         data["modules"]["node_preflight"]["hostname"] = name
         if name == "alma":
             data["modules"]["node_preflight"]["os"] = {"id": "almalinux", "version": "10.1", "rhel_like": True}
         (recorded / f"{name}.json").write_text(json.dumps(data), encoding="utf-8")
-    hosts = {name: {"ansible_host": f"192.0.2.{number}"} for number, name in enumerate(("head", *NEW, "alma"), 11)}
-    groups = {"heads": ["head"], "gpu_servers": [*NEW, "alma"]}
+    hosts: dict[str, dict[str, Any]] = {
+        name: {"ansible_host": f"192.0.2.{number}"} for number, name in enumerate(systems_of, 11)
+    }
+    hosts["stated"] |= {**make.STATED["el10"], "repos_fingerprints": {"cuda": "A" * 40}}
+    groups = {"heads": ["head"], "gpu_servers": [name for name in systems_of if name != "head"]}
     children = {name: {"hosts": {host: hosts[host] for host in members}} for name, members in groups.items()}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"children": children}}), encoding="utf-8")
     ran = playbook(
         "playbooks/preflight.yml", "-i", str(tmp_path / "hosts.yml"), "-e", f"preflight_recorded={recorded}",
-        "-e", "horovod_state=absent",
+        "-e", "horovod_state=absent", "-e", "stack_release=current",
     )  # fmt: skip
     text = said(ran)
     assert ran.returncode != 0
-    for name, title, key in (
-        ("ubuntu2604", "ubuntu 26.04", "ubuntu2604"),
-        ("el10", "rocky 10.1", "el10"),
-        ("alma", "almalinux 10.1", "el10"),
-    ):
-        assert f"{name} cannot be provisioned: operating system is {title}; supported: debian 12" in text, text[-3000:]
-        assert f"no entry for {key} in: base, cuda, dcgm" in text
-    assert "no driver of branch 580 is on public record" in text
+    for name, key in (("ubuntu2604", "ubuntu2604"), ("el10", "el10"), ("alma", "el10")):
+        assert f"slurm_release is not set, and a node with {key} needs it" in text, text[-3000:]
+        assert re.search(rf"{name}\b[^\n]*slurm_release is not set", text) or f"{name} cannot be provisioned" in text
+    assert "nvidia_driver_version is not set, and a node with ubuntu2604 needs it" in text
+    assert "no fingerprint" in text or "repos_fingerprints" in text
+    assert "stated cannot be provisioned" not in text
+    assert "no entry for" not in text

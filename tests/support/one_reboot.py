@@ -26,6 +26,8 @@ REASONS = "/run/elastic-ai/reboot-required/"
 GID = 987
 ADDRESS = "192.0.2.11"
 OFED = "25.10-1.7.1"
+#: Systems for which no release of DOCA is in a set.
+WITHOUT_DOCA = ("debian13", "ubuntu2604", "el10")
 make: Any = load("tests/data/facts/make.py")
 
 Json = dict[str, Any]
@@ -80,9 +82,10 @@ def inventory(one: System, folder: Path, recording: Json, variables: Json) -> Pa
         "canned_recording": str(folder / "recording.json"),
         "fabric_ports": [{"interface": one.port, "address": "10.80.0.11/24", "rate_gbps": 100}] if one.port else [],
         "stack_release": "current" if new else "reference-2019",
-        "ofed_provider": "inbox" if not new or one.system == "debian13" else None,
+        "ofed_provider": "inbox" if not new or one.system in WITHOUT_DOCA else None,
         "slurm_unconfined_jobs": one.system == "ubuntu2204",
         "horovod_image": "registry.example.net/training:1",
+        **make.STATED.get(one.system, {}),
         **variables,
     }
     common = {key: value for key, value in common.items() if value is not None}

@@ -22,14 +22,15 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
     "ubuntu2204": ("Ubuntu", "22.04", "jammy", "5.15.0-161-generic", "3.10.12"),
     "ubuntu2404": ("Ubuntu", "24.04", "noble", "6.8.0-87-generic", "3.12.3"),
     "el9": ("Rocky", "9.6", "Blue Onyx", "5.14.0-570.58.1.el9_6.x86_64", "3.9.21"),
-}
-
-# Systems that are on sale and that no table of a role knows, which preflight has to refuse.
-UNSERVED: dict[str, tuple[str, str, str, str, str]] = {
     "ubuntu2604": ("Ubuntu", "26.04", "resolute", "7.0.0-14-generic", "3.14.4"),
     "el10": ("Rocky", "10.1", "Red Quartz", "6.12.0-124.8.1.el10_1.x86_64", "3.12.11"),
 }
-ALL = {**SYSTEMS, **UNSERVED}
+#: What the site states of systems of which it is on no public record: variables of the inventory.
+STATED: dict[str, dict[str, str]] = {
+    "ubuntu2604": {"slurm_release": "25.11", "nvidia_driver_version": "595.91.07"},
+    "el10": {"slurm_release": "26.05"},
+}
+STATED["ubuntu2604"]["nvidia_driver_fabric_manager_version"] = STATED["ubuntu2604"]["nvidia_driver_version"]
 
 # The C library that each comes with.
 GLIBC = {"debian12": "2.36", "debian13": "2.41", "ubuntu2204": "2.35", "ubuntu2404": "2.39", "el9": "2.34"}
@@ -74,7 +75,7 @@ MACHINES = {
 
 def facts(key: str) -> Json:
     """What `setup` prints for gather_subset [!all, min, virtual] on bare metal with this system."""
-    name, version, release, kernel, python_version = ALL[key]
+    name, version, release, kernel, python_version = SYSTEMS[key]
     python = [int(part) for part in python_version.split(".")]
     redhat = key.startswith("el")
     major = version.split(".")[0]
@@ -221,13 +222,15 @@ def units(system: str) -> dict[str, Json]:
     }
     idle = {"debian": ["systemd-networkd.service"], "ubuntu": [], "el": []}  # el9: networkd is not in the system
     family = system.rstrip("0123456789")
+    if system == "ubuntu2604":  # chrony in place of timesyncd, since 25.10 (theforeman/foreman pull request 11242)
+        running["ubuntu"][2] = "chrony.service"
     there = {name: {"active": True, "enabled": True} for name in running[family]}
     return there | {name: {"active": False, "enabled": False} for name in idle[family]}
 
 
 def texts(system: str, hardware: str) -> dict[str, str]:
     """Files of a fresh installation that roles read."""
-    kernel = ALL[system][3]
+    kernel = SYSTEMS[system][3]
     boot = "root=/dev/mapper/vg0-root ro quiet"
     grub = f"menuentry 'Linux' {{\n\tlinux\t/vmlinuz-{kernel} {boot}\n\tinitrd\t/initrd.img-{kernel}\n}}\n"
     entry = f"title Rocky Linux\nversion {kernel}\nlinux /vmlinuz-{kernel}\noptions {boot}\n"
@@ -245,7 +248,7 @@ def texts(system: str, hardware: str) -> dict[str, str]:
 
 def packages(system: str) -> dict[str, str]:
     """What a fresh installation has of the packages that roles ask about: the kernel."""
-    kernel = ALL[system][3]
+    kernel = SYSTEMS[system][3]
     if system.startswith("el"):
         version = kernel.removesuffix(".x86_64")
         return dict.fromkeys(("kernel", "kernel-core", "kernel-modules", "kernel-modules-core"), version)
@@ -257,7 +260,7 @@ def packages(system: str) -> dict[str, str]:
 
 def node_state(system: str, hardware: str) -> Json:
     """What node_state reads of a machine on which nothing was installed yet; nouveau has taken the GPUs."""
-    kernel = ALL[system][3]
+    kernel = SYSTEMS[system][3]
     gpus = any(device["vendor"] == "0x10de" for device in HARDWARE[hardware])
     return {
         "cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=/dev/mapper/vg0-root ro quiet",
@@ -317,7 +320,7 @@ def nobodys() -> Json:
 
 def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
     """What node_preflight reads of a freshly installed machine without Secure Boot."""
-    name_of_system, version = ALL[system][:2]
+    name_of_system, version = SYSTEMS[system][:2]
     major = version if name_of_system == "Ubuntu" or system.startswith("el") else version.split(".")[0]
     root = {"device": 64768, "existing": "/", "free_mib": 400000}
     return {
@@ -345,7 +348,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "provisioned_release": "",
         "provisioned_versions": {},
         "foreign": nobodys(),
-        "python": ALL[system][4],
+        "python": SYSTEMS[system][4],
         "root": True,
         "secure_boot": "disabled",
         "sqv": system in ("debian13", "ubuntu2604"),
@@ -401,7 +404,7 @@ def commands(*ports: str) -> Json:
 
 def recordings() -> dict[str, Json]:
     """Every recording by its path."""
-    made = {f"os/{system}.json": of_system(system) for system in ALL}
+    made = {f"os/{system}.json": of_system(system) for system in SYSTEMS}
     for site in KEPT:
         made |= of_site(site)
     return {path: json.loads(json.dumps(data)) for path, data in made.items()}
