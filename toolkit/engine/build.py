@@ -113,7 +113,8 @@ def emulated_driver() -> tuple[str, int]:
     """Version and CUDA API (as 13000) of the driver that emulated devices show: that of the release that is installed
     today, and the newest CUDA that came with its branch."""
     release = yaml.safe_load(project.file("stacks/current.yml").read_text())["stack_data"]
-    driver = max((one["nvidia_driver"]["version"] for one in release["sets"].values()), key=_numbers)
+    versions = [one["nvidia_driver"]["version"] for one in release["sets"].values()]
+    driver = max((version for version in versions if version), key=_numbers)  # without those that the site states
     known = yaml.safe_load(project.file("stacks/compatibility.yml").read_text())["cuda_driver"]
     major, minor = max(_numbers(cuda) for cuda, branch in known.items() if branch <= _numbers(driver)[0])
     return driver, major * 1000 + minor * 10
