@@ -29,7 +29,9 @@ BEFORE = ("--tags", "preflight,base,fabric,gpu,reboot")
 def driver_of(one: System, hosts: Path) -> str:
     release = yaml.safe_load(hosts.read_text())["all"]["vars"]["stack_release"]
     sets = yaml.safe_load((REPO / f"stacks/{release}.yml").read_text())["stack_data"]["sets"]
-    return str(sets[one.system]["nvidia_driver"]["version"])
+    return str(
+        sets[one.system]["nvidia_driver"]["version"] or one_reboot.make.STATED[one.system]["nvidia_driver_version"]
+    )
 
 
 Runs = Callable[[str], tuple[Path, Path]]
