@@ -73,6 +73,25 @@ def point(**changed: Any) -> Point:
     return Point.model_validate({**found, **changed})
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_figure_of_a_node_that_is_no_number_is_not_well(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    """JSON of Python takes NaN, and no comparison with it says that something is bad."""
+    said_by = {"recorded": True, "release": "current", "packages": {"of": 3}, "files": {"of": 5}, "free": 0.5}
+    target = Node(name="head", groups=(), ports=(), ssh=SshTarget(host="192.0.2.1", user="root", port=22))
+    for odd in ({"free": value}, {"certificates": {"registry": value}}, {"backup": {"timestamp_seconds": value}}):
+        monkeypatch.setattr(looked.sent, "ask", lambda *_, odd=odd: {**said_by, **odd})
+        assert str(looked.ask_node(target, True)).startswith("its answer cannot be used: ")
+
+
+def test_a_controller_that_answers_without_an_end_of_brackets_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers_of = iter([b"NodeName=gpu1 State=IDLE\n", b"[" * 200_000])
+    monkeypatch.setattr(
+        looked, "run_on", lambda *_: subprocess.CompletedProcess([], 0, stdout=next(answers_of), stderr=b"")
+    )
+    target = Node(name="head", groups=(), ports=(), ssh=SshTarget(host="192.0.2.1", user="root", port=22))
+    assert isinstance(looked.ask_pool(target), str)
+
+
 def well() -> Looked:
     here = KeptHere(deployed=built(), run=row(), paper=paper("2027-11-27"))
     return Looked("site", NOW, {"head": head(), "gpu1": node()}, "head", (), {}, PoolSaid((), ()), here)

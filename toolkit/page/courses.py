@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolkit.page.boards import CHOSEN, Board, Panel, chosen_in, figure, named
 from toolkit.page.prometheus import Labels, Point, Silent, courses, samples
@@ -13,8 +13,10 @@ from toolkit.page.prometheus import Labels, Point, Silent, courses, samples
 SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86400, "7d": 7 * 86400}
 """Seconds that courses show, by the word of the address."""
 STEPS, LEAST_STEP_S = 240, 15
-MOST_LINES, MOST_ROWS = 16, 200
-"""Series of a panel that are drawn, and rows of a table; others are counted."""
+MOST_LINES, MOST_ROWS, MOST_COLUMNS = 16, 200, 16
+"""Series of a panel that are drawn, and rows of a table; others are counted. A node may send any labels: of its
+columns the first are shown."""
+Line = tuple[str, Sequence[Point]]
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640.0, 190.0, 70.0, 22.0, 8.0
 GAP = 2.5
 """Steps without a value after which a line is broken."""
@@ -85,28 +87,33 @@ def _panel(base: str, board: Board, panel: Panel, value: str, span: tuple[float,
     if panel.kind == "table":
         return _table(panel.title, [labels for _, words in asked for labels, _ in samples(base, words)])
     step = max(LEAST_STEP_S, math.ceil((span[1] - span[0]) / STEPS))
-    lines = [
-        (named(legend, labels), points)
-        for legend, words in asked
-        for labels, points in courses(base, words, *span, step)
-        if points
-    ]
-    return chart(panel.title, panel.unit, lines, span, step)
+    lines: list[Line] = []
+    count = 0
+    for legend, words in asked:  # of each query no more is held than may be drawn
+        found = [(named(legend, labels), points) for labels, points in courses(base, words, *span, step) if points]
+        count += len(found)
+        lines = _greatest([*lines, *found])
+    shown = chart(panel.title, panel.unit, lines, span, step)
+    return replace(shown, more=count - len(lines))
+
+
+def _greatest(lines: Sequence[Line]) -> list[Line]:
+    ordered = sorted(lines, key=lambda line: (-max(value for _, value in line[1]), line[0]))
+    return sorted(ordered[:MOST_LINES])
 
 
 def _table(title: str, found: Sequence[Labels]) -> Shown:
     out = {"__name__", "job", "instance"}
-    head = sorted({key for labels in found for key in labels} - out, key=lambda key: (key != "node", key))
+    head = sorted({key for labels in found for key in labels} - out, key=lambda key: (key != "node", key))[
+        :MOST_COLUMNS
+    ]
     rows = sorted(tuple(labels.get(key, "") for key in head) for labels in found)
     return Shown(title, "table", head=tuple(head), rows=tuple(rows[:MOST_ROWS]), more=max(0, len(rows) - MOST_ROWS))
 
 
-def chart(
-    title: str, unit: str, lines: Sequence[tuple[str, Sequence[Point]]], span: tuple[float, float], step: float
-) -> Shown:
+def chart(title: str, unit: str, lines: Sequence[Line], span: tuple[float, float], step: float) -> Shown:
     """Lines over time. Of many, those with the greatest values are drawn."""
-    ordered = sorted(lines, key=lambda line: (-max(value for _, value in line[1]), line[0]))
-    kept = sorted(ordered[:MOST_LINES])
+    kept = _greatest(lines)
     values = [value for _, points in kept for _, value in points]
     low, high = _bounds(values)
     marks = _marks(low, high)

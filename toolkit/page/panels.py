@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -31,6 +32,7 @@ class Panels:
         """session: whose a request is. render: a template with values."""
         self._settings, self._session, self._render = settings, session, render
         self._looks = asyncio.Semaphore(LOOKS)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # a user has one look at a time
         self._kept: dict[tuple[str, str, str], tuple[float, str]] = {}
         self.boards: Mapping[str, Board] = {}
 
@@ -54,14 +56,20 @@ class Panels:
         if board.chosen == "user" and not CHOSEN.fullmatch(value):
             return PlainTextResponse("no panels for a name like yours", 404)
         key = (board.name, value, span)
-        async with self._looks:
-            due, words = self._kept.get(key, (0.0, ""))
-            if due < time.monotonic():
-                words = await asyncio.to_thread(self._drawn, board, value, span)
-                self._kept[key] = (time.monotonic() + KEPT_S, words)
-                while len(self._kept) > KEPT:
-                    del self._kept[next(iter(self._kept))]
+        words = self._fresh(key)  # first: who reads what is there waits for no look of others
+        if words is None:
+            async with self._turns.setdefault(session.user, asyncio.Lock()), self._looks:
+                words = self._fresh(key)
+                if words is None:
+                    words = await asyncio.to_thread(self._drawn, board, value, span)
+                    self._kept[key] = (time.monotonic() + KEPT_S, words)
+                    while len(self._kept) > KEPT:
+                        del self._kept[next(iter(self._kept))]
         return page(words)
+
+    def _fresh(self, key: tuple[str, str, str]) -> str | None:
+        due, words = self._kept.get(key, (0.0, ""))
+        return words if due >= time.monotonic() else None
 
     def _drawn(self, board: Board, value: str, span: str) -> str:
         base, fault = self._settings.prometheus, ""

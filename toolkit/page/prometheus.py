@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import math
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
@@ -12,6 +13,8 @@ from typing import Any
 
 ANSWER_S = 10
 MOST_BYTES = 16 << 20
+GREATEST = 1e100
+"""A value beyond it is nobody's figure: with the greatest that a float holds no axis can be drawn."""
 Labels = dict[str, str]
 Point = tuple[float, float]
 
@@ -24,13 +27,28 @@ def get(base: str, path: str, **query: str) -> dict[str, Any]:
     """The data of an answer. Blocks. Silent where there is none that can be used."""
     url = f"{base.rstrip('/')}{path}?{urllib.parse.urlencode(query)}"
     try:
-        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:  # noqa: S310 - an address of the site's settings
-            found = json.loads(answer.read(MOST_BYTES))
+        with _DIRECT.open(url, timeout=ANSWER_S) as answer:
+            found = json.loads(_whole(answer))
     except (OSError, ValueError, RecursionError, http.client.HTTPException) as fault:
         raise Silent(str(fault)) from None
     if not isinstance(found, dict) or found.get("status") != "success" or not isinstance(found.get("data"), dict):
         raise Silent("Prometheus answers what cannot be used")
     return dict(found["data"])
+
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def _whole(answer: http.client.HTTPResponse) -> bytes:
+    """What is answered within ANSWER_S, of one that comes slowly, too. Silent."""
+    end, read = time.monotonic() + ANSWER_S, bytearray()
+    while chunk := answer.read1(1 << 16):
+        read += chunk
+        if len(read) > MOST_BYTES:
+            raise Silent("Prometheus answers more than can be shown")
+        if time.monotonic() > end:
+            raise Silent("Prometheus answers slowly")
+    return bytes(read)
 
 
 def rows_of(rows: object) -> Iterable[dict[str, Any]]:
@@ -39,7 +57,7 @@ def rows_of(rows: object) -> Iterable[dict[str, Any]]:
 
 
 def samples(base: str, query: str) -> list[tuple[Labels, float]]:
-    """What a query gives now: labels and finite value of each series."""
+    """What a query gives now: labels and value of each series, if it is a figure."""
     found = []
     for row in rows_of(get(base, "/api/v1/query", query=query).get("result")):
         point = _point(row.get("value"))
@@ -68,4 +86,4 @@ def _point(found: Any) -> Point | None:
         when, value = float(found[0]), float(found[1])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         return None
-    return (when, value) if math.isfinite(when) and math.isfinite(value) else None
+    return (when, value) if math.isfinite(when) and abs(value) <= GREATEST else None

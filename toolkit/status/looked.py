@@ -46,7 +46,7 @@ _Text = Annotated[str, Field(max_length=1000)]
 class _Said(BaseModel):
     """Of a node, which may say anything: what is not of this form is not taken."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
 class Kept(_Said):
@@ -175,7 +175,7 @@ def ask_pool(head: Node) -> PoolSaid | str | None:
             if done.returncode != 0:
                 return f"the scheduler does not answer: {last_words(done.stderr)}"
         return PoolSaid(tuple(parse_nodes(nodes.stdout.decode())), tuple(parse_jobs(jobs.stdout)))
-    except (ToolkitError, ValueError) as fault:
+    except (ToolkitError, ValueError, OSError, RecursionError) as fault:
         return noise.printable(str(fault))
 
 
