@@ -90,9 +90,10 @@ def _panel(base: str, board: Board, panel: Panel, value: str, span: tuple[float,
     lines: list[Line] = []
     count = 0
     for legend, words in asked:  # of each query no more is held than may be drawn
-        found = [(named(legend, labels), points) for labels, points in courses(base, words, *span, step) if points]
-        count += len(found)
-        lines = _greatest([*lines, *found])
+        read = courses(base, words, *span, step)
+        made: list[Line] = [(named(legend, labels), points) for labels, points in read if points]
+        count += len(made)
+        lines = _greatest([*lines, *made])
     shown = chart(panel.title, panel.unit, lines, span, step)
     return replace(shown, more=count - len(lines))
 
