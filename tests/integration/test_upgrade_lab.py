@@ -13,7 +13,7 @@ from conftest import Lab, toolkit, validation_of
 
 from tests.support.lease_lab import shell, until
 from tests.support.traces import traces
-from tests.support.upgrade_lab import LIMIT_S, Site
+from tests.support.upgrade_lab import LIMIT_S, Site, ran_once
 
 pytestmark = pytest.mark.rest
 NAME = "upgrades"
@@ -85,8 +85,7 @@ def test_an_upgrade_goes_on_wherever_it_was_killed_and_comes_back(site: Site) ->
     assert {node for node, boot in site.boots().items() if boot != before[node]} == {"gpu2"}, (
         "one reboot, with its batch"
     )
-    record = shell(lab, "head", f"scontrol show job --oneliner {number}")
-    assert ("JobState=COMPLETED" in record, "Restarts=0" in record) == (True, True), record
+    assert ran_once(lab, number) == ["COMPLETED"]
     site.release(NEW)
 
     # And back, with the head last; the jobs of others go on.
@@ -102,8 +101,7 @@ def test_an_upgrade_goes_on_wherever_it_was_killed_and_comes_back(site: Site) ->
     assert code == 0, said
     assert site.releases() == dict.fromkeys(SERVERS, (OLD, PACKAGE[OLD]))
     until(site.out_of_work, {}, 120)
-    record = shell(lab, "head", f"scontrol show job --oneliner {number}")
-    assert ("JobState=COMPLETED" in record, "Restarts=0" in record) == (True, True), record
+    assert ran_once(lab, number) == ["COMPLETED"]
     site.release(OLD)
 
 

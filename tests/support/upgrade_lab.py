@@ -117,3 +117,8 @@ class Site:
         tree = yaml.safe_load(file.read_text())
         tree["all"]["vars"] |= variables
         file.write_text(yaml.safe_dump(tree, sort_keys=False))
+
+
+def ran_once(lab: Lab, number: str) -> list[str]:
+    """How a job ended, by the accounting: the controller forgets it after some minutes. Requeued, it is there again."""
+    return shell(lab, "head", f"sacct --noheader --allocations --duplicates --jobs={number} --format=State%20").split()
