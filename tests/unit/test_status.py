@@ -92,6 +92,34 @@ def test_a_controller_that_answers_without_an_end_of_brackets_is_a_line(monkeypa
     assert isinstance(looked.ask_pool(target), str)
 
 
+def test_after_ctrl_c_no_further_node_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A site has more nodes than are asked at once; each that hangs would be waited for."""
+    asked: list[str] = []
+    told = threading.Event()
+
+    def ask(one: Node, head: bool) -> str:
+        asked.append(one.name)
+        if len(asked) > 1:
+            told.wait(60)
+            threading.Event().wait(0.2)
+        return "does not answer"
+
+    def interrupted(words: str) -> None:
+        told.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(looked, "AT_ONCE", 1)
+    monkeypatch.setattr(looked, "ask_node", ask)
+    monkeypatch.setattr(looked, "kept_here", lambda *_: KeptHere())
+    nodes = [
+        Node(name=f"gpu{n}", groups=(), ports=(), ssh=SshTarget(host="192.0.2.1", user="root", port=22))
+        for n in range(40)
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        looked.look(tmp_path, Topology.model_construct(site="site", nodes=tuple(nodes)), tmp_path, interrupted)
+    assert len(asked) < 30
+
+
 def well() -> Looked:
     here = KeptHere(deployed=built(), run=row(), paper=paper("2027-11-27"))
     return Looked("site", NOW, {"head": head(), "gpu1": node()}, "head", (), {}, PoolSaid((), ()), here)

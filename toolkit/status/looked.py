@@ -238,12 +238,16 @@ def look(inventory: Path, topology: Topology, runs_dir: Path, say: Say) -> Looke
     with ThreadPoolExecutor(max(1, min(AT_ONCE, len(nodes) + 1))) as workers:
         pool = workers.submit(ask_pool, head) if head is not None else None
         asked = {workers.submit(ask_node, node, node is head): node.name for node in nodes}
-        here = kept_here(inventory, topology, runs_dir, now.date())
         answers: dict[str, NodeSaid | str] = {}
-        for done in as_completed(asked):
-            answers[asked[done]] = done.result()
-            say(f"reading the site, {len(answers)} of {number_of(len(nodes), 'node')} done")
-        said = pool.result() if pool is not None else None
+        try:
+            here = kept_here(inventory, topology, runs_dir, now.date())
+            for done in as_completed(asked):
+                answers[asked[done]] = done.result()
+                say(f"reading the site, {len(answers)} of {number_of(len(nodes), 'node')} done")
+            said = pool.result() if pool is not None else None
+        except BaseException:
+            workers.shutdown(wait=False, cancel_futures=True)  # nobody waits for nodes that were not asked yet
+            raise
     return Looked(
         site=topology.site,
         when=now,
