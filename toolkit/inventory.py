@@ -113,6 +113,7 @@ class _HostVars(BaseModel):
     platform: Platform = Field(default=Platform(), strict=False)
     bmc: BmcVariable | None = None
     storage: list[dict[str, Any]] | None = []
+    recovery_allowed: bool = True
     stack: dict[str, str] = {}
     stack_release: str | None = None
     elastic_ai_virtual: str | None = None
@@ -306,6 +307,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         os_stand_in=given.elastic_ai_os_stand_in,
         bmc=given.bmc.bmc() if given.bmc is not None else None,
         storage=storage,
+        recovery_allowed=given.recovery_allowed,
     )
 
 

@@ -23,7 +23,16 @@ _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
 _MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "elastic_ai_hypervisor_host", "elastic_ai_os_stand_in"}
-_MODELLED |= {"bmc", "cables", "storage", "lab_link", "acceptance_profile", "elastic_ai_emulated_gpus", "gpu_mig"}
+_MODELLED |= {
+    "bmc",
+    "cables",
+    "storage",
+    "recovery_allowed",
+    "lab_link",
+    "acceptance_profile",
+    "elastic_ai_emulated_gpus",
+    "gpu_mig",
+}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
     {"fabric", "fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}

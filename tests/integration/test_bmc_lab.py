@@ -62,3 +62,14 @@ def test_bmcs_are_read_and_their_faults_are_found_on_their_node_and_nobody_else_
             assert {name for name, one in judged.items() if one.verdict != "pass"} <= sick
             assert len(judged) == 4
             assert all("emulated BMC" in one.reason for one in judged.values())
+
+
+def test_a_bmc_switches_its_nodes_power_and_the_node_boots_as_before(lab: Lab, tmp_path: Path) -> None:
+    where = ("-i", lab.inventory, "--runs-dir", tmp_path, "--fabric", "tcp10", "--format", "none")
+    done = toolkit("validate", *where, "--suite", "recovery", "--power-cycles", "2", timeout_s=900)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    (found,) = (c for c in newest(tmp_path).criteria if c.id == "rc.power")
+    said = {str(one.subject): (one.verdict, one.text) for one in found.judgements}
+    assert set(said) == {"gpu1", "gpu2"}, said
+    for verdict, text in said.values():
+        assert (verdict, text.startswith("PowerCycle by its BMC: 2 of 2 boots the same")) == ("pass", True), said

@@ -12,12 +12,13 @@ import pytest
 
 from tests.support.site import hardware, lab, plan_of, result, results_of, verdict_of
 from toolkit.errors import UsageFault
+from toolkit.inventory import InventoryError, read_inventory
 from toolkit.validate.request import NewRuns, Output, ValidateRequest
 from toolkit.validate.training import TrainingRequest
 from validation.kinds import job_for, parse
 from validation.kinds.parsing import ParseError
 from validation.measures.recovery import recovery_probe
-from validation.model import Bmc, CriterionVerdict
+from validation.model import Bmc, CriterionVerdict, Topology
 from validation.plan.request import PlanError
 from validation.probes import recovery_head, recovery_steps
 from validation.probes.tool import Ran
@@ -97,6 +98,32 @@ def test_power_is_switched_only_where_that_was_allowed_and_alone_where_nothing_e
     asked = replace(LAB, suites=("recovery",), power_cycles=2).checked()
     assert isinstance(asked, NewRuns)
     assert asked.options == {"power_cycles": 2}
+
+
+def withheld(*names: str) -> Topology:
+    whole = hardware()
+    nodes = tuple(n.model_copy(update={"recovery_allowed": n.name not in names}) for n in whole.nodes)
+    return whole.model_copy(update={"nodes": nodes})
+
+
+def test_what_the_inventory_withholds_is_never_touched_whatever_the_run_consents_to() -> None:
+    plan = plan_of(withheld("gpu2", "head"), ("recovery",), options={"reboots": 3, "power_cycles": 2})
+    assert [m.id for m in plan.measurements] == ["recovery-reboots.gpu1", "recovery-dead.gpu1"]
+    said = {left.why: left.criteria for left in plan.left_out}
+    assert said["recovery: the inventory withholds it of the head (recovery_allowed: false)"] == ("rc.head",)
+    assert any("(recovery_allowed: false) of head, gpu2" in why for why in said)
+    plan = plan_of(withheld("gpu1", "gpu2"), ("recovery",), options={"reboots": 3})
+    assert [m.id for m in plan.measurements] == ["recovery-head.head"]
+
+
+def test_the_inventory_withholds_it_of_a_group(tmp_path: Path) -> None:
+    hosts = "gpu_servers:\n  vars: {recovery_allowed: WORD}\n  hosts:\n    gpu1: {ansible_host: 10.0.0.1}\n"
+    path = tmp_path / "hosts.yml"
+    path.write_text(hosts.replace("WORD", "false"))
+    assert [n.recovery_allowed for n in read_inventory(path).nodes] == [False]
+    path.write_text(hosts.replace("WORD", "sometimes"))
+    with pytest.raises(InventoryError, match=r"hosts\.yml:2: gpu1: recovery_allowed"):
+        read_inventory(path)
 
 
 def test_boots_that_are_the_same_pass_and_one_that_is_not_fails_with_what_it_lacks() -> None:

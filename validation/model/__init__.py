@@ -190,6 +190,7 @@ class Node(Model):
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
     bmc: Bmc | None = None  # its controller, as the inventory declares it
     storage: tuple[Storage, ...] = ()  # folders whose storage is measured
+    recovery_allowed: bool = True  # False: suite recovery never reboots it, whatever the run consents to
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:

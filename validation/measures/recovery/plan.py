@@ -20,14 +20,19 @@ def plan(request: Request) -> Part:
     """One node after the other."""
     part, times, cycles = Part(), request.options.get("reboots", 0), request.options.get("power_cycles", 0)
     criteria, topology = request.serving("recovery"), request.topology
-    servers = [node for node in topology.nodes if "gpu_servers" in node.groups]
-    if not criteria or not servers:
+    every = [node for node in topology.nodes if "gpu_servers" in node.groups]
+    servers = [node for node in every if node.recovery_allowed]
+    if not criteria or not every:
         part.excused = True
         return part
     if not times and not cycles:
         part.excused = True
         part.leave_out(UNALLOWED, *criteria)
         return part
+    if withheld := [node.name for node in topology.nodes if not node.recovery_allowed]:
+        named = ", ".join(withheld[:MOST_NAMED])
+        lost = () if servers else [id_ for id_ in criteria if id_ != "rc.head"]
+        part.leave_out(f"recovery: the inventory withholds it (recovery_allowed: false) of {named}", *lost)
     for what, count in (("reboots", times), ("cycles", cycles)):
         able = [node for node in servers if what == "reboots" or node.bmc is not None]
         for node in able if count else ():
@@ -37,10 +42,13 @@ def plan(request: Request) -> Part:
     if not times:
         part.leave_out("recovery: reboots are allowed by --reboots N", *(id_ for id_ in criteria if id_ != "rc.power"))
         return part
-    if any("heads" in node.groups for node in topology.nodes):
-        part.rounds.append([_one(servers[-1], "dead", criteria, {}, 240.0, READY_S + OWN_S)])
-        head = next(node for node in topology.nodes if "heads" in node.groups)
-        part.rounds.append([_one(head, "head", criteria, {}, BOOT_S, 2 * READY_S + OWN_S)])
+    if head := next((node for node in topology.nodes if "heads" in node.groups), None):
+        if servers:
+            part.rounds.append([_one(servers[-1], "dead", criteria, {}, 240.0, READY_S + OWN_S)])
+        if head.recovery_allowed:
+            part.rounds.append([_one(head, "head", criteria, {}, BOOT_S, 2 * READY_S + OWN_S)])
+        else:
+            part.leave_out("recovery: the inventory withholds it of the head (recovery_allowed: false)", "rc.head")
     else:
         missing = "recovery: no head, and so no Slurm that could find a dead node"
         part.leave_out(missing, "rc.dead", "rc.back", "rc.head")
