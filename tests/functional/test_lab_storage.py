@@ -25,6 +25,7 @@ from toolkit.lab.nodes import SHARED, shared_folder
 from toolkit.lab.spec import LabSpec, make_spec
 from validation.model import Measurement, Result, Storage, VerdictDoc
 
+pytestmark = pytest.mark.computes
 REPO = Path(__file__).parents[2]
 SICK = "gpu2"
 SLOW = round(storagefaults.SLOW_GB_S * 1e9)

@@ -23,6 +23,7 @@ from validation.probes import recovery_steps
 from validation.probes.controller import INVENTORY
 from validation.probes.tool import Ran
 
+pytestmark = pytest.mark.computes
 RESETS = f"POST {RESET['target']}"
 
 

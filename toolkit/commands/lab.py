@@ -109,7 +109,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
         click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),
-        click.option("--storage", is_flag=True, help="Declare the folder that containers share as a storage."),
+        click.option("--storage", is_flag=True, help="Declare the shared folder as a storage."),
         click.option(
             "--mirror",
             type=click.Path(path_type=Path, file_okay=False, exists=True),
@@ -153,8 +153,7 @@ def up(
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
-    Virtual machines run with KVM where a kernel really boots on it, otherwise emulated; that is tried.
-    A lab that runs and is not what is asked for is left alone, with an error.
+    A running lab of another form is left alone, with an error.
 
     \b
     toolkit lab up --fabric roce40
