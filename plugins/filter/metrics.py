@@ -9,7 +9,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.late import fil
 
 #: Module of plugin_utils -> those of its functions that are filters; NAME.yml beside this file documents each.
 CODE = {
-    "monitoring": ("nodes_running", "management_address", "exporter_listen", "exporter_target"),
+    "monitoring": ("nodes_running", "management_address", "exporter_listen", "exporter_target", "bmcs_watched"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -76,3 +77,25 @@ def exporter_target(name: str, variables: Mapping[str, Any], port: int) -> str:
     if address is not None and not address.is_unspecified:
         return f"{_for_url(address)}:{port}"
     return f"{_for_url(variables.get('ansible_host', name))}:{port}"
+
+
+def bmcs_watched(
+    names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], account: Mapping[str, Any], ca: str
+) -> dict[str, Any]:
+    """The hosts' BMCs as the head's program is told of them, and the authorities that signed their certificates.
+
+    `account`: user and password of the read-only account, {} for none. `ca`: where the authorities are on the head.
+    The files of authorities are those that hosts declare on the controller, each once.
+    """
+    bmcs, files = [], dict[str, None]()
+    for name in names if account else ():
+        declared = hostvars[name].get("bmc") or {}
+        if not declared.get("address"):
+            continue
+        file, mark = (str(declared.get(key) or "") for key in ("ca", "fingerprint"))
+        files |= {file: None} if file else {}
+        bmcs.append({"node": name, "address": str(declared["address"]), "port": int(declared.get("port") or 443),
+                     "user": str(account["user"]), "password": str(account["password"]), "ca": ca if file else "",
+                     "fingerprint": mark.replace(":", "").lower()})  # fmt: skip
+    texts = [Path(file).expanduser().read_text(encoding="ascii").strip() for file in files]
+    return {"bmcs": bmcs, "authorities": "".join(f"{text}\n" for text in texts)}

@@ -11,12 +11,13 @@ import pytest
 import yaml
 
 from tests.support.alert_cases import CASES, Case, steady
+from tests.support.alert_cases_bmc import BMC
 from tests.support.alert_cases_faults import FAULTS
 from tests.support.alert_cases_more import MORE
 from tests.support.alert_cases_parts import PARTS
 from tests.support.alert_rules import ALERTS, FILES
 
-ALL = (*CASES, *PARTS, *MORE, *FAULTS)
+ALL = (*CASES, *PARTS, *MORE, *FAULTS, *BMC)
 
 PROMTOOL = shutil.which("promtool")
 

@@ -33,7 +33,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROLE / "files"))
     monkeypatch.syspath_prepend(str(ROOT / "toolkit/status"))  # there.py, which is beside them on a node
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    names = ("textfile", "gpu_metrics", "pool_metrics", "keys_metrics", "xid_metrics", "node_metrics")
+    names = ("textfile", "gpu_metrics", "pool_metrics", "keys_metrics", "xid_metrics", "node_metrics", "bmc_metrics")
     modules = {name: importlib.import_module(name) for name in names}
     yield modules
     for name in (*modules, "there"):
@@ -210,6 +210,7 @@ def expressions() -> list[str]:
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
     known |= set(programs["xid_metrics"].HELP) | set(programs["node_metrics"].HELP)
+    known |= set(programs["bmc_metrics"].HELP)
     known |= set(programs["keys_metrics"].HELP) | set(SITE_METRICS) | set(BACKUP_METRICS)
     known |= {rule["record"] for rule in RULES if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}

@@ -50,6 +50,10 @@ class Refused(Exception):
     """The BMC cannot be read at all. `str(e)` is one sentence."""
 
 
+class Denied(Refused):
+    """The BMC refuses the login: whoever tries again and again may lock the account."""
+
+
 class Unread(Exception):
     """Something of a BMC cannot be read. `str(e)` says what is wrong, without the place. `absent`: it has no such
     resource."""
@@ -229,7 +233,7 @@ class Session:
         except Unread as fault:
             raise Refused(str(fault)) from None
         if status in (400, 401, 403):
-            raise Refused(f"it refuses the login of user {self._target.user}: wrong user or password, or no right")
+            raise Denied(f"it refuses the login of user {self._target.user}: wrong user or password, or no right")
         token = headers.get("X-Auth-Token", "")
         if status not in (200, 201, 202) or not token:
             raise Refused(f"it gives no session: status {status}" + ("" if token else ", no X-Auth-Token"))

@@ -178,6 +178,32 @@ def sensor(doc: Doc) -> Doc | None:
             "health": health(doc)}  # fmt: skip
 
 
+def rollup(doc: Mapping[str, Any]) -> str | None:
+    """What a server says of the health of itself and all its parts."""
+    return text(part_of(doc, "Status"), "HealthRollup") or health(doc)
+
+
+def temperature(doc: Doc) -> Doc | None:
+    """A sensor of a temperature; None for another one, and where it shows no value."""
+    value = number(doc, "Reading")
+    if value is None or text(doc, "ReadingUnits") not in ("Cel", "C"):
+        return None
+    critical = number(part_of(doc, "Thresholds", "UpperCritical"), "Reading")
+    return {"name": text(doc, "Name") or slot_of(doc), "value": value, "critical": critical}
+
+
+def old_temperature(doc: Doc) -> Doc | None:
+    """The same of the resource that was before."""
+    value = number(doc, "ReadingCelsius")
+    if value is None or not there(doc):
+        return None
+    return {
+        "name": text(doc, "Name") or slot_of(doc),
+        "value": value,
+        "critical": number(doc, "UpperThresholdCritical"),
+    }
+
+
 def event(doc: Doc) -> Doc:
     """An entry of the event log."""
     return {

@@ -100,17 +100,41 @@ class Reading:
             raise Unread("it has no member")
         return self.get(link({"first": entries[0]}, "first"))
 
-    def all(self) -> Doc:
-        """Everything; Refused where not even the service answers as Redfish."""
+    def _service(self) -> tuple[Doc, Doc]:
+        """Its root and its server; Refused where not even the service answers as Redfish."""
         try:
             root = self.get(ROOT)
             if not isinstance(root.get("RedfishVersion"), str):
                 raise Unread("it has no RedfishVersion")
             expand = part_of(root, "ProtocolFeaturesSupported", "ExpandQuery")
             self._expand = expand.get("Levels") is True and expand.get("ExpandAll") is True
-            system = self.first(link(root, "Systems"))
+            return root, self.first(link(root, "Systems"))
         except Unread as fault:
             raise Refused(f"it answers, but not as Redfish: {fault}") from None
+
+    def figures(self) -> Doc:
+        """What changes while a server runs, to be asked again and again; Refused as by `all`."""
+        root, system = self._service()
+        chassis = self.section("Chassis", lambda: self.first(link(root, "Chassis")), {})
+        return {
+            "health": self.section("health", lambda: redfish_parts.rollup(system), None),
+            "power": self._power(chassis),
+            "temperatures": self.section("temperatures", lambda: self._temperatures(chassis), []),
+            "missing": self.missing,
+        }
+
+    def _temperatures(self, chassis: Doc) -> list[Doc]:
+        """Temperatures and what their maker calls critical, by the new resources or the old one."""
+        if "Sensors" in chassis:
+            found = self.each(link(chassis, "Sensors"), "sensor", redfish_parts.temperature)
+            if found or "Thermal" not in chassis:
+                return found
+        old = listed(self.get(link(chassis, "Thermal")), "Temperatures")
+        return [made for one in old if (made := redfish_parts.old_temperature(one)) is not None]
+
+    def all(self) -> Doc:
+        """Everything; Refused where not even the service answers as Redfish."""
+        root, system = self._service()
         chassis = self.section("Chassis", lambda: self.first(link(root, "Chassis")), {})
         manager = self.section("Managers", lambda: self.first(link(root, "Managers")), {})
         made = part_of(root, "Oem", "ElasticAI") if isinstance(root.get("Oem"), dict) else {}
