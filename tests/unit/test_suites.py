@@ -99,7 +99,7 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(hardware(bmc=Bmc(address="10.0.9.1", user="acceptance"))))
     plans.append(plan_of(hardware().model_copy(update={"switches": ("leaf1",)})))
     home = (Storage(name="home", path="/mnt/home", shared=True),)
-    plans.append(plan_of(hardware(storage=home, bom=Bom(gpu_count=2, gpu_model="H100")), ["storage"]))
+    plans.append(plan_of(hardware(storage=home, bom=Bom(gpu_count=2, gpu_model="H100")), ["storage", "burn-in"]))
     plans.append(plan_of(hardware(), ["recovery"], options={"reboots": 1}))
     with_bmc = hardware(bmc=Bmc(address="10.0.9.1", user="acceptance"))
     plans.append(plan_of(with_bmc, ["recovery"], options={"power_cycles": 1}))
