@@ -73,6 +73,9 @@ def stack_effective(stack: Set, variables: Mapping[str, Any]) -> dict[str, Any]:
         stated = variables.get(name)
         if stated not in (None, ""):
             effective.setdefault(part, {})[key] = stated
+    provider = variables.get("docker_provider")
+    if provider and provider != (value(stack, "docker", "provider") or "distribution"):
+        effective["docker"]["version"] = variables.get("docker_version") or ""  # that of the set is another provider's
     return effective
 
 

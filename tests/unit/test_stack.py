@@ -397,3 +397,13 @@ def test_an_image_that_is_not_built_need_not_fit(variables: dict[str, Any]) -> N
     facts = {"gpus": [V100], "nvswitches": []}
     assert any("training image" in reason for reason in faults({}, facts))
     assert not any("training image" in reason for reason in faults(variables, facts))
+
+
+def test_the_version_of_docker_is_not_taken_for_another_provider() -> None:
+    """As role docker has it: docker.io of the distribution has no version of docker-ce."""
+    found = {"docker": {"provider": "docker_ce", "version": "29.9.0"}}
+    assert stack.stack_effective(found, {"docker_provider": "distribution"})["docker"]["version"] == ""
+    assert stack.stack_effective(found, {"docker_provider": "docker_ce"})["docker"]["version"] == "29.9.0"
+    other = {"docker_provider": "distribution", "docker_version": "20.10.24"}
+    assert stack.stack_effective(found, other)["docker"]["version"] == "20.10.24"
+    assert found["docker"]["version"] == "29.9.0"
