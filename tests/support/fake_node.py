@@ -157,7 +157,7 @@ def _head(node: FakeNode) -> None:
     node.said["sinfo"] = (0, "gpu1 idle\n")
     node.said["ss -Hltn 'sport = :9090'"] = (0, "LISTEN 0 4096 127.0.0.1:9090 0.0.0.0:*\n")
     node.said["ss -Hltn 'sport = :5000'"] = (0, "LISTEN 0 4096 10.0.0.10:5000 0.0.0.0:*\n")
-    node.said["promtool check rules"] = (0, "SUCCESS")
+    node.said["promtool check config"] = (0, "SUCCESS")
     node.runs("elastic-ai-revalidate.timer")
     _browsers(node)
     node.files["/opt/elastic-ai-toolkit/.venv/bin/toolkit"] = ("", "root", "755")
