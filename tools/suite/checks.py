@@ -16,7 +16,8 @@ from tools.suite.wanted import ROOT, Wanted, WantedError
 GROUPS = ("engines", "computes", "systems")
 """Marks of whole files in tests/functional (pyproject.toml); files without one run probes on loopback."""
 LOOPBACK = "loopback"
-BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in ("report", "compare", "docs", "pool_page", "panels"))
+BROWSERS = ("report", "compare", "docs", "pool_page", "panels")
+BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in BROWSERS)
 SMALL_SITE = "tests/integration/test_standin_small.py"
 BACKUP = tuple(f"toolkit/backup/{name}.py" for name in ("archive", "on_head", "there"))
 ON_NODES = (
