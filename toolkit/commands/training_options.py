@@ -19,6 +19,7 @@ _TEXTS: tuple[tuple[str, str, str], ...] = (
      f"Train in these number formats: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
     ("images", "DIR", "Train on pictures of this folder beside synthetic images (tn.cpu).  [default: "
      "pictures that the toolkit makes]"),
+    ("decoders", "NAME,...", "Train transformers: tiny on processors, 1b and 8b on GPUs.  [default: none]"),
     ("framework", "NAME", f"Train on processors with {' or '.join(FRAMEWORKS)}.  [default: torch]"),
     ("tf_cnn_benchmarks", "PATH", "Run tf_cnn_benchmarks.py of the training container too."),
     ("data", "DIR", "Run the long test on these pictures, a folder on every GPU server, or on tiny, a small "

@@ -17,6 +17,7 @@ OPTIONS = {
     "gpus": "--gpus",
     "precisions": "--dtype",
     "images": "--images",
+    "decoders": "--decoders",
     "framework": "--framework",
     "tf_cnn_benchmarks": "--tf-cnn-benchmarks",
     "data": "--data",

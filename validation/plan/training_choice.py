@@ -21,6 +21,7 @@ OPTIONS = {
     "framework": f"what the short test trains with: {', '.join(FRAMEWORKS)}",
     "tf_cnn_benchmarks": "where the operator's tf_cnn_benchmarks.py is in the training container",
     "images": "a folder of pictures on the nodes, in the training container",
+    "decoders": "transformer decoders of a training: tiny, 1b, 8b",
 }
 """What can be asked for, as words with commas between them."""
 SMALL_BATCH = 16

@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
@@ -311,12 +312,12 @@ def _who() -> str:
     return f"[rank {told} on {socket.gethostname()}] " if told else ""
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
+def parser_of(description: str | None, models: Iterable[str] = NETWORKS, model: str = SMALL) -> argparse.ArgumentParser:
     """What every training program is asked."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--time-limit-s", type=int, required=True)
-    parser.add_argument("--model", choices=sorted(NETWORKS), default=SMALL)
+    parser.add_argument("--model", choices=sorted(models), default=model)
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
     parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")

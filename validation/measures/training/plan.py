@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from validation.measures.collectives import plan as collectives_plan
-from validation.measures.training import long_plan, plan_here, tf_plan, turns_plan
+from validation.measures.training import decoder_plan, long_plan, plan_here, tf_plan, turns_plan
 from validation.model import Measurement, Node
 from validation.plan import training_choice
 from validation.plan.offered import TORCH
@@ -82,6 +82,7 @@ def plan(request: Request) -> Part:
     counts = {ranks: nodes for ranks, nodes in counts.items() if nodes == 1 or across}
     if "tn.comm" in request.serving("training-short") and max(counts) < 2:
         part.leave_out("share of the all-reduce (tn.comm): no job has several ranks", "tn.comm")
+    decoder_plan.plan(request, part, head, servers, across)
     tf_plan.plan(request, part, configs, head, servers, counts, _steps(request))
     images = request.words.get("images", "")
     if images and not images.startswith("/"):

@@ -1,0 +1,163 @@
+"""A decoder's training: the tiny one for real on two ranks over Gloo, and its losses; and the judges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
+from tests.support.torch_env import python
+from validation.kinds import parse
+from validation.kinds.parsing import ParseError
+from validation.measures.training import training_decoder_probe
+from validation.measures.training.decoder import DecoderFacts, curve_of, recorded
+from validation.model import Judgement, Plan, Topology
+from validation.plan.suites import PlanError
+from validation.probes.train_decoders import DECODERS
+
+RECORDING = json.loads((Path(__file__).parents[1] / "data/kinds/training-decoder.json").read_text(encoding="utf-8"))
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def asked(**changes: Any) -> training_decoder_probe.Asked:
+    values: dict[str, Any] = {
+        "ranks": 2, "hosts": ["localhost:2"], "networks": [], "warmup": 5, "steps": 35, "batch": 4, "device": "cpu",
+        "time_limit_s": 240, "launcher": "torchrun", "enter": "", "python": str(python()),
+    }  # fmt: skip
+    return training_decoder_probe.Asked(**{**values, **changes})
+
+
+def trained(**changes: Any) -> DecoderFacts:
+    job = asked(**changes)
+    doc = training_decoder_probe.probe(job)
+    assert doc["error"] is None, doc["stderr"][-2000:]
+    planned = {
+        key: getattr(job, key) for key in ("ranks", "model", "precision", "batch", "sharding", "warmup", "steps")
+    }
+    facts = parse("training-decoder", doc, planned)[1]
+    assert isinstance(facts, DecoderFacts)
+    return facts
+
+
+def most_off(facts: DecoderFacts) -> float:
+    (curve,) = recorded().curves
+    return max(abs(mine - theirs) for mine, theirs in zip(facts.losses, curve.losses, strict=True))
+
+
+def test_two_ranks_over_gloo_have_the_recorded_losses() -> None:
+    found = trained()
+    curve = curve_of(found)
+    assert curve is not None
+    assert most_off(found) <= curve.tolerance
+    assert found.collective_by == "waits"
+    assert not found.on_gpus
+
+
+@pytest.mark.rest
+def test_divided_parameters_and_one_rank_have_the_same_losses_and_a_smaller_batch_has_not() -> None:
+    (curve,) = recorded().curves
+    assert most_off(trained(sharding="fsdp")) <= curve.tolerance
+    assert most_off(trained(ranks=1, hosts=["localhost:1"], batch=8)) <= curve.tolerance
+    half = trained(ranks=1, hosts=["localhost:1"], batch=4)  # what ranks learn that share no gradients
+    assert curve_of(half) is None
+    assert most_off(half) > 20 * curve.tolerance
+
+
+def planned(site: Topology, words: str, fabric: str = "tcp10") -> Plan:
+    return plan_of(site, ("training",), fabric, options={"decoders": words})
+
+
+def judged(id_: str, spoil: Callable[[dict[str, Any]], object], site: Topology, words: str, **more: Any) -> Judgement:
+    """The judgement on the first job of two ranks, whose report `spoil` changes."""
+    plan = planned(site, words)
+    m = next(m for m in plan.measurements if m.kind == "training-decoder" and m.params["ranks"] == 2)
+    doc = RECORDING["document"]
+    lines = doc["stdout"].splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith('{"world_size"'))
+    report = json.loads(lines[at])
+    report.update(more)
+    spoil(report)
+    lines[at] = json.dumps(report)
+    samples, facts = parse("training-decoder", {**doc, "stdout": "\n".join(lines)}, m.params)
+    mine = criterion(verdict_of(site, plan, [result(m, samples, facts=facts)]), id_).judgements
+    return next(j for j in mine if m.id in j.evidence)
+
+
+def tiny(spoil: Callable[[dict[str, Any]], object] = lambda _: None) -> Judgement:
+    return judged("tn.losses", spoil, lab(("gpu1",)), "tiny")
+
+
+def test_losses_are_held_against_the_recorded_ones_also_on_processors() -> None:
+    assert tiny().verdict == "pass"
+    wrong = tiny(lambda r: r["losses"].__setitem__(7, r["losses"][7] + 0.001))
+    assert (wrong.verdict, "(step 8), 0.0005 is allowed" in wrong.reason) == ("fail", True)
+    rate = judged("tn.tflops", lambda _: None, lab(("gpu1",)), "tiny")
+    assert (rate.verdict, rate.reason_code) == ("not-measured", "virtual")
+    assert "collectives: " in rate.reason
+
+
+@pytest.mark.parametrize(
+    ("tflops", "verdict"), [(520.0, "pass"), (420.0, "pass"), (400.0, "fail"), (1200.0, "not-measured")]
+)
+def test_a_gpu_is_held_against_what_is_published_of_it(tflops: float, verdict: str) -> None:
+    site = hardware(("gpu1",))
+    site = site.model_copy(update={"nodes": tuple(
+        n.model_copy(update={"bom": n.bom.model_copy(update={"gpu_count": 2, "gpu_model": H100})}) for n in site.nodes
+    )})  # fmt: skip
+    shape = DECODERS["decoder-1b"]
+    rate = tflops * 1e12 * 2 / shape.flops
+    more = {
+        "model": "decoder-1b", "precision": "bf16", "batch": 8, "context": shape.context,
+        "flops_per_token": shape.flops,
+        "parameters": shape.parameters, "counted": shape.parameters, "tokens_per_s": [rate] * 35,
+        "step_s": [8 * 2 * shape.context / rate] * 35, "devices": [f"GPU 0000:{n}b:00.0 {H100}" for n in (1, 2)],
+        "collective_share": [0.1], "collective_by": "kernels",
+    }  # fmt: skip
+    found = judged("tn.tflops", lambda _: None, site, "1b", **more)
+    assert found.verdict == verdict, found.reason
+    assert f"{tflops:.4g} TFLOP/s of the model" in found.reason
+    losses = judged("tn.losses", lambda _: None, site, "1b", **more)
+    assert (losses.verdict, "no curve is recorded" in losses.reason) == ("not-measured", True)
+
+
+def test_what_is_planned_and_what_is_left_out_in_words() -> None:
+    jobs = [m.id for m in planned(lab(), "tiny").measurements if m.kind == "training-decoder"]
+    assert jobs == [
+        "training-decoder.decoder-tiny-ddp.1", "training-decoder.decoder-tiny-ddp.2",
+        "training-decoder.decoder-tiny-fsdp.2", "training-decoder.decoder-tiny-ddp.4",
+        "training-decoder.decoder-tiny-fsdp.4",
+    ]  # fmt: skip
+    none = planned(lab(), "8b")
+    assert any("declares no GPU" in left.why for left in none.left_out)
+    assert any("none was asked for" in left.why for left in plan_of(lab(), ("training",)).left_out)
+    with pytest.raises(PlanError, match="unknown decoder '70b'; there are: tiny, 1b, 8b"):
+        planned(lab(), "70b")
+
+
+def test_sizes_and_operations_are_those_of_the_formula() -> None:
+    assert [round(shape.parameters / 1e9, 2) for shape in DECODERS.values()] == [0.0, 1.06, 8.03]
+    shape = DECODERS["decoder-8b"]
+    assert shape.flops / (6 * shape.parameters) == pytest.approx(1.069, abs=0.001)
+    assert shape.flops == 6 * (shape.parameters - 128256 * 4096) + 12 * 32 * 4096 * 4096
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda r: r["losses"].pop(),
+        lambda r: r.update(loss_finite=False),
+        lambda r: r.update(parameters=5),
+        lambda r: r.update(counted=5),
+        lambda r: r.update(flops_per_token=1),
+        lambda r: r.update(world_size=1),
+        lambda r: r["tokens_per_s"].__setitem__(0, 1e9),
+        lambda r: r.update(cannot="CUDA is not here"),
+    ],
+)
+def test_what_does_not_add_up_is_refused(spoil: Callable[[dict[str, Any]], object]) -> None:
+    with pytest.raises(ParseError):
+        tiny(spoil)
