@@ -134,7 +134,7 @@ def test_what_is_planned_and_what_is_left_out_in_words() -> None:
     none = planned(lab(), "8b")
     assert any("declares no GPU" in left.why for left in none.left_out)
     assert any("none was asked for" in left.why for left in plan_of(lab(), ("training",)).left_out)
-    with pytest.raises(PlanError, match="unknown decoder '70b'; there are: tiny, 1b, 8b"):
+    with pytest.raises(PlanError, match="unknown decoder '70b'"):
         planned(lab(), "70b")
 
 

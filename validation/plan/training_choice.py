@@ -11,6 +11,7 @@ from typing import TypeVar
 from validation.model import Node
 from validation.plan.offered import FRAMEWORKS, TENSORFLOW, TORCH
 from validation.plan.request import PlanError
+from validation.probes.train_decoders import SHORT
 from validation.probes.train_networks import IN_TENSORFLOW, NETWORKS, PRECISIONS, SMALL
 
 OPTIONS = {
@@ -98,6 +99,11 @@ def read(options: Mapping[str, str]) -> Choice:
         ),
         framework=_known(options.get("framework", TORCH), FRAMEWORKS, "framework"),
     )
+
+
+def decoders(text: str) -> tuple[str, ...]:
+    """Names of the decoders that were asked for. PlanError names the word that is wrong."""
+    return tuple(SHORT[word] for word in _each(text, "--decoders", lambda word: _known(word, tuple(SHORT), "decoder")))
 
 
 def places(choice: Choice, servers: Sequence[Node], each: int) -> dict[int, int]:

@@ -52,3 +52,5 @@ DECODERS = {
     "decoder-8b": Decoder("decoder of 8 billion", 32, 4096, 32, 8, 14336, 128256, 4096, 3e-4, True),
 }
 TINY = "decoder-tiny"
+SHORT = {"tiny": TINY, "1b": "decoder-1b", "8b": "decoder-8b"}
+"""What the command line calls them."""

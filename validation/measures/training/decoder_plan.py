@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from validation.measures.training.decoder import KIND
 from validation.model import Measurement, Node
 from validation.plan import training_choice
-from validation.plan.request import Part, PlanError, Request, transport_of
+from validation.plan.request import Part, Request, transport_of
 from validation.probes.train_decoders import DECODERS, TINY
 
 WARMUP, STEPS = 5, 35
@@ -25,11 +25,7 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
         part.leave_out("decoders: none was asked for (--decoders tiny, or 1b,8b on GPUs)", *criteria)
         return
     gpus, each = training_choice.on_gpus(servers), min(n.slots for n in servers)
-    for word in dict.fromkeys(one.strip() for one in words.split(",")):
-        name = f"decoder-{word}"
-        if name not in DECODERS:
-            known = ", ".join(one.removeprefix("decoder-") for one in DECODERS)
-            raise PlanError(f"--decoders {words}: unknown decoder {word!r}; there are: {known}")
+    for name in training_choice.decoders(words):
         if name != TINY and not gpus:
             part.leave_out(f"{DECODERS[name].title} parameters: the inventory declares no GPU that trains it")
             continue
