@@ -46,6 +46,7 @@ def test_the_labs_plan():
         "no switch is declared (variable switches)",
         "incast and all to all in a rehearsal: one set of ports, and one of them receives",
         "hours of the long test (tn.hours): no network of the document is trained",
+        "decoders (tn.tflops, tn.losses): none was asked for (--decoders tiny, or 1b,8b on GPUs)",
         "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks",
         "training in turns in a rehearsal: numbers of ranks are those of nodes, one rank of each",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
@@ -93,6 +94,7 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(gpus))  # the lab trains nothing that takes hours
     plans.append(plan_of(gpus, ["training"], options={"data": "/data/imagenet", "checkpoints": "/data/checkpoints"}))
     plans.append(plan_of(gpus, options={"tf_cnn_benchmarks": "/opt/x.py"}))
+    plans.append(plan_of(lab(), ["training"], options={"decoders": "tiny"}))
     direct = [n.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": True}) for p in n.ports)})
               for n in gpus.nodes]  # fmt: skip
     plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["transport", "training"], fabric="roce40"))

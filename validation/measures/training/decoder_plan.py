@@ -22,7 +22,8 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
     criteria = request.serving(KIND)
     words = request.words.get(OPTION, "")
     if not criteria or not words:
-        part.leave_out("decoders: none was asked for (--decoders tiny, or 1b,8b on GPUs)", *criteria)
+        named = ", ".join(criteria)
+        part.leave_out(f"decoders ({named}): none was asked for (--decoders tiny, or 1b,8b on GPUs)", *criteria)
         return
     gpus, each = training_choice.on_gpus(servers), min(n.slots for n in servers)
     for name in training_choice.decoders(words):
