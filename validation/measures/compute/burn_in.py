@@ -20,8 +20,8 @@ from validation.kinds.record import Kind, on_node
 from validation.measures.compute.burn_copies_probe import window_s
 from validation.measures.compute.exact import reference as turn
 from validation.measures.compute.segments import Segment, segment_of, together
+from validation.measures.gpu.growth import growth
 from validation.measures.gpu.health import GpuHealthFacts
-from validation.measures.gpu.health_judge import Seen, growth
 from validation.measures.gpu.kinds import gpus_of
 from validation.measures.gpu.watch import GpuWatch, watch_of
 from validation.measures.gpu.xid import judge_readings
@@ -384,7 +384,7 @@ def _events(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, 
         yield judgement(criterion, name, "not-applicable", "not-applicable", why, (m.id,), bound=bound)
         return
     wrong = [*(lost for lost in last.lost if lost not in first.lost), *([last.unread] if last.unread else [])]
-    grown, unknown = growth(Seen(case.topology.node(name), (m.id,), first, last, facts.took_s / 60))
+    grown, unknown = growth(first, last, facts.took_s / 60)
     verdict, code, why = judge_readings(case, [first, last], True)
     wrong += grown + ([why] if verdict == "fail" else [])
     for gpu in last.gpus:

@@ -8,7 +8,7 @@ from validation.base.counting import number_of
 from validation.measures.compute.burn_in import BurnFacts
 from validation.measures.compute.segments import Segment, segment_of
 from validation.measures.fabric.soak import SoakFabricFacts
-from validation.measures.gpu.health_judge import Seen, growth
+from validation.measures.gpu.growth import growth
 from validation.measures.storage.soak import SoakStorageFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
@@ -66,8 +66,7 @@ def _row(documents: RunDocuments, segment: Segment, mine: Sequence[Measurement])
         began.append(result.provenance.started)
         if (burn := result.facts_of(BurnFacts)) is not None:
             burnt.append(burn)
-            node = documents.topology.node(m.nodes[0])
-            new += growth(Seen(node, (m.id,), burn.before, burn.after, burn.took_s / 60))[0]
+            new += growth(burn.before, burn.after, burn.took_s / 60)[0]
             new += [f"{lost} is lost" for lost in burn.after.lost if lost not in burn.before.lost]
         elif (fabric := result.facts_of(SoakFabricFacts)) is not None:
             sent.append(fabric)

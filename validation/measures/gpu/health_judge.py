@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.methods import method
+from validation.measures.gpu.growth import REPLAYS_PER_MINUTE, growth
 from validation.measures.gpu.health import GpuHealthFacts, GpuReading
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 from validation.model.times import moment
@@ -32,8 +33,6 @@ RETIRED_PAGES = 60
 REMAPPED_ROWS = 512
 """More uncorrectable remaps than a GPU has rows for (A100 and later): NVIDIA, GPU memory error management; the limit of
 Oracle's oci-hpc health checks too."""
-REPLAYS_PER_MINUTE = 8.0
-"""More repeated PCIe packets are a bad link: NVIDIA DCGM user guide, background health checks, PCIe."""
 ASKED = {
     "ecc": "whether ECC is on",
     "persistence": "its persistence mode",
@@ -146,7 +145,7 @@ def _judge(case: Case, one: Seen, peers: list[Seen]) -> tuple[VerdictName, Reaso
         return "not-measured", "missing-metric", "the GPUs are emulated"
     wrong, unknown = _states(case, one, peers)
     if one.last is not None:
-        grown, lost = growth(one)
+        grown, lost = growth(one.first, one.last, one.minutes)
         wrong, unknown = wrong + grown, unknown + lost
     elif len(case.plan.suites) > 1:
         unknown.append("no second reading was planned")
@@ -290,31 +289,3 @@ def _odd(gpu: GpuReading, facts: GpuHealthFacts, peers: list[Seen]) -> list[str]
         elif mine and len(counted) > 1 and len(set(counted.values())) == 1:
             found.append(f"{name} {mine}, as many others of its model differ")
     return found
-
-
-def growth(one: Seen) -> tuple[list[str], list[str]]:
-    """What grew between the two readings and may not, and why that is not known."""
-    wrong: list[str] = []
-    unknown: list[str] = []
-    assert one.last is not None
-    for gpu in one.first.gpus:
-        after = one.last.same(gpu)
-        if after is None:
-            wrong.append(f"{gpu.words} is gone at the end of the run")
-            continue
-        for key, words in (
-            ("ecc_uncorrected", "uncorrectable memory errors"), ("ecc_uncorrected_ever", "uncorrectable memory errors"),
-            ("pages_retired", "retired pages"), ("rows_uncorrected", "rows remapped for uncorrectable errors"),
-            ("pcie_replays", "PCIe replays"),
-        ):  # fmt: skip
-            begin, end = getattr(gpu, key), getattr(after, key)
-            if begin is None or end is None:
-                unknown += [f"{gpu.words}: {words} are in one of the two readings only"] if begin != end else []
-            elif end < begin:
-                unknown.append(f"{gpu.words}: {words} fell from {begin} to {end}: it was reset during the run")
-            elif key == "pcie_replays":
-                if end - begin > REPLAYS_PER_MINUTE * max(one.minutes, 1.0):
-                    wrong.append(f"{gpu.words}: {end - begin} {words} in {one.minutes:.1f} minutes of the run")
-            elif end > begin:
-                wrong.append(f"{gpu.words}: {end - begin} {words} more during the run")
-    return list(dict.fromkeys(wrong)), list(dict.fromkeys(unknown))
