@@ -117,7 +117,8 @@ def test_modules_of_leases_ask_nvml(tmp_path: Path, run: Run) -> None:
 
 def test_the_exporter_asks_nvml(tmp_path: Path, run: Run) -> None:
     folder = tmp_path / "monitoring"
-    carried("monitoring", folder, *variables("monitoring")["__monitoring_modules"])
+    of_role = variables("monitoring")
+    carried("monitoring", folder, *of_role["__monitoring_modules"], *of_role["__monitoring_gpu_modules"])
     for name in ("gpu_metrics.py", "xid_metrics.py", "textfile.py"):
         shutil.copyfile(ROOT / "roles/monitoring/files" / name, folder / name)
     run("-S", str(folder / "gpu_metrics.py"), "--once", "--output", str(tmp_path / "gpu.prom"))

@@ -58,7 +58,7 @@ def enable(node: real_dnf.Node, version: str, user_space_only: bool = False) -> 
     """Choose the driver's module stream as the role does, where it does."""
     found = plan(version, user_space_only)
     (file,) = [f for f in DRIVER["__nvidia_driver_files"] if f["path"] == "/etc/dnf/modules.d/nvidia-driver.module"]
-    when = jinja2.Template(file["when"]).render(ansible_facts={"os_family": "RedHat"}, nvidia_driver_plan=found)
+    when = jinja2.Template(file["when"]).render(__nvidia_driver_os="el9", nvidia_driver_plan=found)
     if when != "True":
         return
     template = jinja2.Template((ROOT / "roles/nvidia_driver/templates/nvidia-driver.module.j2").read_text())

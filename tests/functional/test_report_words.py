@@ -223,5 +223,5 @@ def test_template_error_leaves_no_report(tmp_path, site_runs):
 
 def test_packaged_words_load_and_an_empty_file_is_refused(tmp_path):
     assert load_customer(write_words(tmp_path / "a", "customer: X\n")).language == "en"
-    with pytest.raises(ConfigError, match="a mapping of keys is expected"):
+    with pytest.raises(ConfigError, match="nothing is in this file; write its keys, or remove it"):
         load_customer(write_words(tmp_path / "b", ""))
