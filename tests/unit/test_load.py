@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,10 @@ def test_a_named_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "punch.yml")
     with pytest.raises(ConfigError, match=r"punch\.yml: is a named pipe"):
         read_source(tmp_path / "punch.yml")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as memory:  # below /dev, and no shell's
+        os.mkfifo(f"{memory}/punch.yml")
+        with pytest.raises(ConfigError, match=r"punch\.yml: is a named pipe"):
+            read_source(Path(memory) / "punch.yml")
     reading, writing = os.pipe()  # a shell's: <(command)
     try:
         os.write(writing, b"key: 1\n")

@@ -27,7 +27,7 @@ T = TypeVar("T", bound=BaseModel)
 _NAME = 80  # characters of a key in an error
 MAX_BYTES, MAX_YAML_BYTES = bounded.FILE_BYTES, bounded.YAML_BYTES
 _BLOCK_BYTES = 1 << 24
-_OF_SHELLS = ("/dev/", "/proc/")  # pipes that a shell makes for a command
+_OF_SHELLS = ("/dev/fd/", "/dev/stdin", "/proc/")  # pipes that a shell makes for a command
 
 
 @dataclass(frozen=True)
