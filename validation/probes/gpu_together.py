@@ -110,7 +110,8 @@ def _measured(bench: Bench, ways: Sequence[Way], buffers: Buffers, access: bool)
         bench.cuda.cuEventRecord(lead.start, lead.stream)  # the first wait is for an event that was recorded
 
         def issue() -> None:
-            for way, stream, end in zip(ways[1:], streams[1:], ends, strict=True):
+            for at, way in enumerate(ways[1:]):
+                stream, end = streams[at + 1], ends[at]
                 bench.devices[way.source].use()
                 bench.cuda.cuStreamWaitEvent(stream, lead.start, ctypes.c_uint(0))
                 _copy(bench, way, stream)
