@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.alerting import ROLE
-from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, requests
+from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, requests, wait
 from tests.support.lease_texts import node_text, slurm_job
 from tests.support.page_pool import PASSWORD, MadeUp, Served, known_users, served
 from tests.support.recorded_prometheus import recorded
@@ -48,18 +48,6 @@ def go(browser: Browser, page: Served, path: str, width: int = 1280) -> list[dic
         browser.evaluate(f"(document.getElementById('password').value = '{PASSWORD}', document.forms[0].submit(), 1)")
         wait(browser, "document.body.textContent.includes('Logged in as')")
     return list(browser.events)
-
-
-def wait(browser: Browser, what: str) -> None:
-    until = time.monotonic() + 60
-    while True:
-        try:
-            if browser.evaluate(what):
-                return
-        except AssertionError:
-            pass  # the page before is just going
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, requests
+from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, requests, wait
 from tests.support.lease_texts import slurm_job
 from tests.support.page_pool import PASSWORD, MadeUp, Served, many, served
 from toolkit.page.http import BASE
@@ -44,18 +43,6 @@ def go(browser: Browser, page: Served, path: str = "/", width: int = 1280) -> li
     browser.call("Page.navigate", url=f"https://127.0.0.1:{page.settings.port}{BASE}{path}")
     wait(browser, "document.readyState === 'complete' && document.querySelector('#main') !== null")
     return list(browser.events)
-
-
-def wait(browser: Browser, what: str) -> None:
-    until = time.monotonic() + 60
-    while True:
-        try:
-            if browser.evaluate(what):
-                return
-        except AssertionError:
-            pass  # the page before is just going
-        assert time.monotonic() < until, what
-        time.sleep(0.05)
 
 
 def press(browser: Browser, key: str, code: int, text: str = "") -> None:

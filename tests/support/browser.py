@@ -167,3 +167,16 @@ def invalid(*pages: Path) -> list[str]:
     assert not done.stderr, done.stderr
     outdated = (": CSS: ", "Element “span” not allowed as child of element “summary”")
     return [line for line in done.stdout.splitlines() if not any(words in line for words in outdated)]
+
+
+def wait(browser: Browser, what: str) -> None:
+    """Until an expression holds on the page."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            if browser.evaluate(what):
+                return
+        except AssertionError:
+            pass  # the page before is just going
+        assert time.monotonic() < until, what
+        time.sleep(0.05)

@@ -17,6 +17,8 @@ from validation.probes.gpu_host import Buffers, pattern
 
 TOGETHER_BYTES = 256 << 20  # of all copies that arrive at one GPU, at most
 GRAIN_BYTES = 4096
+STREAM = ("cuStreamCreate", 1, "cuStreamDestroy_v2")  # CU_STREAM_NON_BLOCKING
+EVENT = ("cuEventCreate", 2, "cuEventDestroy_v2")  # CU_EVENT_DISABLE_TIMING
 What = Literal["pair", "gather", "scatter"]
 
 
@@ -100,8 +102,8 @@ def _measured(bench: Bench, ways: Sequence[Way], buffers: Buffers, access: bool)
         if access:
             stack.enter_context(_peers(bench, ways))
         lead = bench.devices[ways[0].source]
-        streams = [lead.stream, *(stack.enter_context(_stream(bench.devices[way.source])) for way in ways[1:])]
-        ends = [stack.enter_context(_event(bench.devices[way.source])) for way in ways[1:]]
+        streams = [lead.stream, *(stack.enter_context(_made(bench.devices[way.source], *STREAM)) for way in ways[1:])]
+        ends = [stack.enter_context(_made(bench.devices[way.source], *EVENT)) for way in ways[1:]]
         for way in ways:
             target = bench.devices[way.target]
             target.use()
@@ -141,29 +143,17 @@ def _arrived(bench: Bench, way: Way, buffers: Buffers) -> bool:
 
 
 @contextmanager
-def _stream(device: Device) -> Iterator[ctypes.c_void_p]:
+def _made(device: Device, create: str, flag: int, destroy: str) -> Iterator[ctypes.c_void_p]:
+    """A stream or an event of a device, by the driver's calls for it."""
     made = ctypes.c_void_p()
     device.use()
-    device.cuda.cuStreamCreate(ctypes.byref(made), ctypes.c_uint(1))  # CU_STREAM_NON_BLOCKING
+    getattr(device.cuda, create)(ctypes.byref(made), ctypes.c_uint(flag))
     try:
         yield made
     finally:
         with suppress(CudaError):
             device.use()
-            device.cuda.cuStreamDestroy_v2(made)
-
-
-@contextmanager
-def _event(device: Device) -> Iterator[ctypes.c_void_p]:
-    made = ctypes.c_void_p()
-    device.use()
-    device.cuda.cuEventCreate(ctypes.byref(made), ctypes.c_uint(2))  # CU_EVENT_DISABLE_TIMING
-    try:
-        yield made
-    finally:
-        with suppress(CudaError):
-            device.use()
-            device.cuda.cuEventDestroy_v2(made)
+            getattr(device.cuda, destroy)(made)
 
 
 @contextmanager
