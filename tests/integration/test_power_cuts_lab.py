@@ -1,6 +1,7 @@
 """Five power cuts by chance in a lab, of controller, GPU server and head, during the commands of day two, with jobs.
 
-ELASTIC_AI_POWER_CUTS asks for more of them, and ELASTIC_AI_POWER_CUTS_FOR_S for none after so many seconds.
+ELASTIC_AI_POWER_CUTS asks for more of them, ELASTIC_AI_POWER_CUTS_FOR_S for none after so many seconds, and
+ELASTIC_AI_POWER_CUTS_LAB names the lab, so that several can be cut side by side.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.support import power_cuts
 from tests.support.traces import traces
 
 pytestmark = [pytest.mark.rest, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: a lab")]
-LAB = "cuts"
+LAB = os.environ.get("ELASTIC_AI_POWER_CUTS_LAB", "cuts")
 CUTS, SEED = int(os.environ.get("ELASTIC_AI_POWER_CUTS", "5")), int(os.environ.get("ELASTIC_AI_POWER_CUTS_SEED", "44"))
 FOR_S = float(os.environ.get("ELASTIC_AI_POWER_CUTS_FOR_S", "inf"))
 
