@@ -14,6 +14,7 @@ from conftest import Lab, Provisioned, Run, validation_of
 
 from validation.kinds.trained import NO_MPIRUN
 from validation.measures.collectives.facts import CollectivesFacts
+from validation.measures.training.decoder import DecoderFacts
 from validation.measures.training.facts import TrainingFacts, TurnsFacts
 from validation.measures.training.long import LongTrainingFacts
 from validation.report.documents import RunDocuments, read_run
@@ -22,7 +23,8 @@ from validation.report.summary import verdict_of
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.rest]
 MEASURED = {"tn.short", "tn.intra", "tn.inter", "tn.rate", "tn.comm", "tn.cpu", "tn.cores", "tn.turns", "tn.outup"}
-MEASURED |= {"tn.long"}
+MEASURED |= {"tn.long", "tn.losses"}
+DECODERS = ("--decoders", "tiny")
 RDMA = {"tn.path", "tn.rdma", "tn.gdr"}
 
 VENDORS = r"""
@@ -59,6 +61,10 @@ def filled(lab: Lab, run: Run) -> tuple[dict[str, Any], dict[str, Any]]:
     assert all(row.problem is None for row in context["training"].rows)
     assert [figure.id for figure in context["training_figures"] if figure.empty] == []
     learned(lab, documents)
+    assert said["tn.losses"]["verdict"] == "pass", said["tn.losses"]["reason"]
+    assert (said["tn.tflops"]["verdict"], said["tn.tflops"]["reason_code"]) == ("not-measured", "virtual")
+    decoders = [r.facts for r in documents.results if isinstance(r.facts, DecoderFacts)]
+    assert {(one.world_size, one.sharding) for one in decoders} >= {(2, "ddp"), (2, "fsdp"), (4, "ddp"), (4, "fsdp")}
     page = context["scale_out"]
     assert not page.figure.empty
     assert [cell.rate is not None for cell in page.rows[0].cells] == [True, True]
@@ -78,7 +84,8 @@ def learned(lab: Lab, documents: RunDocuments) -> None:
 
 def test_every_table_and_chart_of_training_is_filled(provisioned: Provisioned, tmp_path: Path) -> None:
     inventory = provisioned.lab.inventory
-    run = validation_of(inventory, tmp_path / "runs", "--fabric", "ib-edr", "--suite", "training", "--format", "html")
+    training = ("--fabric", "ib-edr", "--suite", "training", *DECODERS)
+    run = validation_of(inventory, tmp_path / "runs", *training, "--format", "html")
     said, context = filled(provisioned.lab, run)
     assert any(j["value"] is not None for j in said["tn.twin"]["judgements"])
     assert {row.launched for row in context["training"].rows} == {""}
@@ -106,9 +113,8 @@ def test_an_image_of_a_vendor_is_validated_whole_by_torchrun(vendors: Lab, tmp_p
     again = vendors.playbook(name="playbooks/training.yml")
     assert again.returncode == 0, again.stdout[-6000:]
     assert again.stdout.count("changed=0") == 3, again.stdout[-2000:]
-    run = validation_of(
-        vendors.inventory, tmp_path / "runs", "--fabric", "ib-edr", "--suite", "training", "--format", "html"
-    )
+    training = ("--fabric", "ib-edr", "--suite", "training", *DECODERS)
+    run = validation_of(vendors.inventory, tmp_path / "runs", *training, "--format", "html")
     said, context = filled(vendors, run)
     twin = said["tn.twin"]
     assert (twin["verdict"], twin["reason_code"]) == ("not-applicable", "not-applicable")
