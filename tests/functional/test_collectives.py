@@ -28,7 +28,7 @@ from validation.probes.tool import Ran
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/collectives.json").read_text())
 SERVERS = hardware(["gpu1", "gpu2", "gpu3"], slots=8)
-BIG = 8 << 30
+BIG = 16 << 30
 
 
 def free_port() -> int:
@@ -136,20 +136,20 @@ def test_wrong_elements_and_lost_rows_are_refused() -> None:
     with pytest.raises(ParseError, match="2 elements were wrong"):
         parse("collectives", document(json.dumps(report), "torch"), TESTS_PARAMS)  # type: ignore[arg-type]
     cut = all_of(lambda op: "".join(line for line in table(op).splitlines(True) if not line.startswith("  8589934592")))
-    with pytest.raises(ParseError, match="10 of 11 sizes are there"):
+    with pytest.raises(ParseError, match="21 of 22 sizes are there"):
         parse("collectives", cut, TESTS_PARAMS)  # type: ignore[arg-type]
 
 
 def test_sizes_that_did_not_fit_are_said() -> None:
-    text = all_of(lambda op: table(op, sizes=[8192 * 4**k for k in range(10)]))["stdout"]
-    with pytest.raises(ParseError, match="was run up to 2147483648 bytes, 8589934592 planned"):
+    text = all_of(lambda op: table(op, sizes=[8192 * 2**k for k in range(19)]))["stdout"]
+    with pytest.raises(ParseError, match="was run up to 2147483648 bytes, 17179869184 planned"):
         parse("collectives", document(text, "nccl-tests"), TESTS_PARAMS)  # type: ignore[arg-type]
     reduced = text.replace(
         "# Using devices", "# Reducing maxBytes to 2147483648 due to memory limitation\n# Using devices"
     )
     _, facts = parse("collectives", document(reduced, "nccl-tests"), TESTS_PARAMS)  # type: ignore[arg-type]
     assert isinstance(facts, CollectivesFacts)
-    assert facts.left_out[0].bytes == (BIG,)
+    assert facts.left_out[0].bytes == (BIG // 4, BIG // 2, BIG)
 
 
 # --- the job ----------------------------------------------------------------------------------------------------------

@@ -37,11 +37,12 @@ def table(
 ) -> str:
     """One program's output; `devices`: the number of each rank's GPU in its host."""
     ranks = len(hosts)
+    step = sizes[1] // sizes[0] if len(sizes) > 1 else 2
     place = devices or [list(hosts[:i]).count(host) for i, host in enumerate(hosts)]
     lines = [
         "# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=22707 nccl-library=22707",
         f"# Collective test starting: {op}_perf",
-        f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: 4(factor) warmup iters: 2 iters: 5 "
+        f"# nThread 1 nGpus 1 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {step}(factor) warmup iters: 2 iters: 5 "
         "agg iters: 1 validation: 1 graph: 0 unalign: 0",
         "#",
         "# Using devices",

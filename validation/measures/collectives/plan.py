@@ -9,16 +9,18 @@ from validation.model import Measurement, Node, Param
 from validation.plan.request import Part, Request, transport_of
 
 KIND = "collectives"
-SIZES = tuple(8192 * 4**step for step in range(11))
-"""8 KiB to 8 GiB, of which the largest is judged: published floors are of 8 GiB and more."""
-TCP_SIZES = SIZES[:9]  # to 512 MiB: over TCP a larger one takes longer and is no faster
+SIZES = tuple(8192 * 2**step for step in range(22))
+"""8 KiB to 16 GiB, of which the largest is judged: published floors are of 8 GiB and more. Each twice the one before, so
+that all sizes are there by which figures are published: 1, 64 and 256 MiB, 1 and 8 GiB (Microsoft's guide to its H100,
+H200 and GB200), 16 GiB (NVIDIA Cluster Readiness Engine)."""
+TCP_SIZES = SIZES[:17:2]  # to 512 MiB: over TCP a larger one takes longer and is no faster
 VIRTUAL_SIZES = (4096, 65536, 1048576)
 REPEATS = 6  # blocks; the least number whose median has an interval of 95 %
 ITERATIONS = 5
 VIRTUAL_ITERATIONS = 2
 BUDGET_S, VIRTUAL_BUDGET_S = 1.0, 0.3
 INSIDE_S, ACROSS_S, VIRTUAL_S, VARIANT_S = 40.0, 80.0, 12.0, 30.0  # only estimates of the plan
-VARIANT_SIZES = SIZES[7:10]  # 128 MiB to 2 GiB: jobs with something switched off are compared, and need no curve
+VARIANT_SIZES = SIZES[14:19:2]  # 128 MiB to 2 GiB: jobs with something switched off are compared, and need no curve
 VARIANTS: dict[str, tuple[str, ...]] = {
     "nvls-off": ("NCCL_NVLS_ENABLE=0",),
     "isolated": ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1", "NCCL_MNNVL_ENABLE=0", "NCCL_NVLS_ENABLE=0"),
