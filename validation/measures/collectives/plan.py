@@ -10,9 +10,9 @@ from validation.plan.request import Part, Request, transport_of
 
 KIND = "collectives"
 SIZES = tuple(8192 * 2**step for step in range(22))
-"""8 KiB to 16 GiB, of which the largest is judged: published floors are of 8 GiB and more. Each twice the one before, so
-that all sizes are there by which figures are published: 1, 64 and 256 MiB, 1 and 8 GiB (Microsoft's guide to its H100,
-H200 and GB200), 16 GiB (NVIDIA Cluster Readiness Engine)."""
+"""8 KiB to 16 GiB, of which the largest is judged: published floors are of 8 GiB and more. Each twice the one before,
+so that all sizes are there by which figures are published: 1, 64 and 256 MiB, 1 and 8 GiB (Microsoft's guide to its
+H100, H200 and GB200), 16 GiB (NVIDIA Cluster Readiness Engine)."""
 TCP_SIZES = SIZES[:17:2]  # to 512 MiB: over TCP a larger one takes longer and is no faster
 VIRTUAL_SIZES = (4096, 65536, 1048576)
 REPEATS = 6  # blocks; the least number whose median has an interval of 95 %
