@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
 
+import click
 import pytest
 
+from toolkit.cli import cli
 from validation.rules.criterion import Criterion
 from validation.rules.fabric import fabric_names, read_fabric
-from validation.rules.reference import Claim, packaged
+from validation.rules.reference import Claim, WhyKind, packaged
 from validation.run.catalogue import load_criteria, read_criteria
 
+ROOT = Path(__file__).parents[2]
 REFERENCE = packaged()
 CRITERIA = {c.id: c for c in load_criteria()}
 OPEN = [c for c in REFERENCE.claims.values() if c.confirmed_by is None]
@@ -97,7 +102,7 @@ def test_where_no_criterion_measures_a_claim_none_cites_the_place_where_it_stand
 def test_what_was_not_measured_once_and_is_now_is_named() -> None:
     """The ten texts that had grown old, each with the criteria that measure it since."""
     since = {
-        "technote.rdma": "rm.ratio", "whitepaper.links-k": "tr.h2dall", "whitepaper.links-m": "tr.h2dall",
+        "technote.rdma": "rm.same", "whitepaper.links-k": "pf.pcie", "whitepaper.links-m": "pf.pcie",
         "whitepaper.gpudirect": "tn.gdr", "whitepaper.cpu": "tn.cores", "denneman.hbm": "tr.hbm",
         "denneman.hbm-peak": "tr.hbm", "denneman.nvlink": "pf.nvlink",
     }  # fmt: skip
@@ -115,6 +120,73 @@ def test_every_published_rate_is_confirmed_by_the_program_of_the_document_with_i
         of = claim.conditions
         wanted = {"model": of["model"], "ranks": of["gpus"], "batch": of["batch"], "precision": of["precision"]}
         assert claim.confirmed_by.where == wanted
+
+
+def test_every_claim_has_a_criterion_or_a_reason_of_a_known_kind() -> None:
+    """The table of `toolkit claims`: no row without a way or a reason, and most founding claims have a way."""
+    assert [c.id for c in OPEN if c.why_kind not in get_args(WhyKind)] == []
+    founding = [c for c in REFERENCE.claims.values() if REFERENCE.document(c).founding]
+    assert [c.id for c in founding if c.confirmed_by is None] == [
+        "blog.any-fraction", "blog.transports", "blog.grow", "denneman.hbm-peak", "denneman.nvlink",
+        "denneman.utilisation", "denneman.no-p2p", "denneman.separate", "technote.policies",
+        "whitepaper.configurations", "whitepaper.cpu",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("claim", OPEN, ids=lambda c: c.id)
+def test_a_reason_is_true_as_far_as_its_kind_can_be_checked(claim: Claim) -> None:
+    figure, why = claim.published, claim.why_not or ""
+    known = {key for key in re.findall(r"`(toolkit [a-z]+ [a-z]+)`", why)}
+    checks: dict[WhyKind, bool] = {
+        # a figure of the maker that a measured value does not pass, and a criterion that asks a share of it
+        "data-sheet": figure is not None and figure.sense == "at-most" and bool(claim.measured_by),
+        "others": figure is not None and figure.sense == "reported",
+        "past": figure is None and bool(claim.measured_by),
+        # of no machine alone: with one its rates could be held against the document's
+        "several-sites": figure is None and not claim.machines and bool(claim.measured_by),
+        "not-offered": f"`{claim.id}`" in (ROOT / "docs/explanation/scope.md").read_text(),
+        "own-command": bool(known) and all(exists(*words.split()[1:]) for words in known),
+    }
+    assert claim.why_kind is not None
+    assert checks[claim.why_kind]
+
+
+def exists(group: str, command: str) -> bool:
+    context = click.Context(cli)
+    found = cli.get_command(context, group)
+    return isinstance(found, click.Group) and found.get_command(context, command) is not None
+
+
+def test_the_scope_page_names_no_claim_that_a_criterion_confirms() -> None:
+    text = (ROOT / "docs/explanation/scope.md").read_text()
+    named_there = {id_ for id_ in REFERENCE.claims if f"`{id_}`" in text}
+    assert named_there == {c.id for c in OPEN if c.why_kind == "not-offered"}
+
+
+@pytest.mark.parametrize("claim", [c for c in REFERENCE.claims.values() if c.confirmed_by], ids=lambda c: c.id)
+def test_what_a_criterion_measures_can_decide_the_claim(claim: Claim) -> None:
+    """A criterion without values decides by its verdict; one that only reports decides by a figure, or as done."""
+    by, criterion = claim.confirmed_by, CRITERIA[claim.confirmed_by.criterion] if claim.confirmed_by else None
+    assert by is not None
+    assert criterion is not None
+    if criterion.bound.kind == "report" and by.criterion != "tr.remotelat":
+        assert claim.published is not None or by.by == "done"
+    if criterion.bound.kind == "exact" and claim.published is not None:
+        assert by.by == "verdict"
+    assert not (by.over or by.against) or claim.published is not None
+
+
+def test_a_comparison_with_a_machine_that_is_not_there_is_over_what_the_document_prints_of_it() -> None:
+    ratios = [c for c in REFERENCE.claims.values() if c.id.startswith("whitepaper.outup-")]
+    assert len(ratios) == 14
+    for claim in ratios:
+        by, ratio = claim.confirmed_by, claim.published.ratio if claim.published else None
+        assert by is not None
+        assert ratio is not None
+        of = REFERENCE.claim(ratio.of)
+        assert of.confirmed_by is not None
+        assert (by.criterion, by.over, by.where) == (of.confirmed_by.criterion, ratio.over, of.confirmed_by.where)
+        assert (claim.machines, claim.fabrics) == (of.machines, of.fabrics)
 
 
 def test_texts_of_runs_of_before_stay_as_they_were() -> None:

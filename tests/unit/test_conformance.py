@@ -223,6 +223,94 @@ def test_a_published_rate_is_held_against_the_program_of_the_document(rate: floa
     assert claim.state == state, claim.reason
 
 
+def of_more(tmp_path: Path, claim: str, said: VerdictDoc, planned: Plan) -> tuple[str, str]:
+    """State and reason of one more claim, on the site with two C4140."""
+    (tmp_path / "paper.yml").write_text(
+        CLAIMS + f"  - {{id: paper.more, section: table 7, statement: more, {claim}}}\n"
+    )
+    line = conformance(said, load_reference(tmp_path), SITE, planned).claims[-1]
+    assert line.id == "paper.more"
+    return line.state, line.reason
+
+
+HALF = (
+    "published: {value: 0.5, unit: ratio, sense: at-least, printed: half}, "
+    "confirmed_by: {criterion: tn.inter, statistic: rate, over: paper.rate}}\n"
+    "  - {id: paper.rate, section: t, statement: a rate, why_not: of another machine, "
+    "published: {value: 200, unit: us, sense: reported, printed: x}"
+)
+
+
+@pytest.mark.parametrize(
+    ("rate", "unit", "state"),
+    [
+        (110.0, "us", "confirmed"),
+        (90.0, "us", "missed"),
+        (100.5, "us", "not-measured"),
+        (110.0, "GB/s", "not-measured"),
+    ],
+)
+def test_a_value_over_what_is_printed_of_a_machine_that_is_not_there(
+    tmp_path: Path, rate: float, unit: str, state: str
+) -> None:
+    said = verdict(tn_inter=(judgement(rate, rate - 2, rate + 2, unit=unit),))
+    (tmp_path / "paper.yml").write_text(CLAIMS + f"  - {{id: paper.more, section: t, statement: more, {HALF}}}\n")
+    found = conformance(said, load_reference(tmp_path), SITE, plan())
+    [line] = [c for c in found.claims if c.id == "paper.more"]
+    assert line.state == state, line.reason
+    if state == "confirmed":
+        assert line.value == pytest.approx(0.55)
+        assert line.unit == "ratio"
+
+
+BETTER = (
+    "published: {value: 1, unit: ratio, sense: at-least, printed: better}, "
+    "confirmed_by: {criterion: tn.inter, statistic: ratio, where: {network: a}, against: {network: b}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "state"), [(0.9, 0.8, "confirmed"), (0.7, 0.8, "missed"), (0.81, 0.8, "not-measured")]
+)
+def test_one_network_against_another_at_the_same_place_and_batch(
+    tmp_path: Path, a: float, b: float, state: str
+) -> None:
+    def at(network: str, batch: int, value: float) -> Judgement:
+        about = Subject.node("gpu1", f"{network}, batch {batch}")
+        return judgement(value, value - 0.02, value + 0.02, unit="ratio", about=about, evidence=(network,))
+
+    one = plan(load=("--network", "a", "--side", "8")).measurements[0]
+    both = tuple(
+        one.model_copy(update={"id": n, "params": {"load": ("--network", n, "--side", "8")}}) for n in ("a", "b")
+    )
+    planned = plan().model_copy(update={"measurements": both})
+    said = verdict(tn_inter=(at("a", 32, a), at("a", 64, 0.1), at("b", 32, b)))
+    found, why = of_more(tmp_path, BETTER, said, planned)
+    assert found == state, why
+    assert f"{a} ratio over {b} of gpu1" in why
+    alone = verdict(tn_inter=(at("a", 32, a),))
+    assert of_more(tmp_path, BETTER, alone, planned)[0] == "not-measured"
+
+
+@pytest.mark.parametrize(
+    ("was", "code", "verdict_", "done"),
+    [
+        ("pass", "within-bounds", "confirmed", "confirmed"),
+        ("fail", "not-equal", "missed", "missed"),
+        ("not-applicable", "reported", "not-measured", "confirmed"),
+        ("not-measured", "tool-failed", "not-measured", "not-measured"),
+    ],
+)
+def test_what_decides_may_be_the_verdict_or_that_it_was_done(
+    tmp_path: Path, was: str, code: str, verdict_: str, done: str
+) -> None:
+    said = verdict(tn_inter=(judgement(None, verdict=was, reason_code=code),))
+    figure = "published: {value: 32, unit: GB/s, sense: at-most, printed: x}, "
+    by = "confirmed_by: {criterion: tn.inter, statistic: x, by: "
+    assert of_more(tmp_path, f"{figure}{by}verdict}}", said, plan())[0] == verdict_
+    assert of_more(tmp_path, f"{by}done}}", said, plan())[0] == done
+
+
 def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
     for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
         said = verdict(sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,17 @@ from validation.base.counting import number_of
 if TYPE_CHECKING:  # loaded when claims are read, not for --help
     from validation.rules.criterion import Criterion
     from validation.rules.fabric import Fabric
-    from validation.rules.reference import Claim, Reference
+    from validation.rules.reference import Claim, Reference, WhyKind
+
+WHY: dict[WhyKind, str] = {
+    "data-sheet": "a figure of a data sheet, of which a criterion asks a share",
+    "others": "what others reached, and nothing that a site has to reach",
+    "past": "what was not possible at the time",
+    "several-sites": "compares machines of which a run has one kind",
+    "not-offered": "not offered; docs/explanation/scope.md says why",
+    "own-command": "another command proves it",
+}
+"""Why no criterion confirms a claim, in words of each kind."""
 
 document_option = click.option(
     "--document", metavar="KEY", help="List only the claims of this document, as whitepaper."
@@ -96,10 +107,11 @@ def _list(key: str | None, as_json: bool) -> None:
         console.print()
     founding = [c for c in claims if known.document(c).founding]
     confirmed = sum(c.confirmed_by is not None for c in founding)
-    console.print(
-        Text(f"{number_of(len(founding), 'claim')} of founding documents; a criterion confirms {confirmed} of them"),
-        soft_wrap=True,
-    )
+    words = f"{number_of(len(founding), 'claim')} of founding documents; a criterion confirms {confirmed} of them"
+    console.print(Text(words), soft_wrap=True)
+    kinds = Counter(c.why_kind for c in founding if c.why_kind is not None)
+    for kind, many in kinds.most_common():
+        console.print(Text(f"{many:>3}  none: {WHY[kind]}"), soft_wrap=True)
 
 
 @claims.command()
@@ -161,10 +173,16 @@ def _lines(
     if by is not None:
         where = "".join(f", {key} {value}" for key, value in by.where.items())
         lines.append(("confirmed by", f"{by.criterion}: {by.statistic}{where}"))
+        lines += [("divided by", by.over)] if by.over is not None else []
+        against = ", ".join(f"{key} {value}" for key, value in by.against.items())
+        lines += [("divided by", f"{by.criterion} of {against}")] if against else []
+        decides = {"verdict": "the criterion's verdict", "done": "that it was done, without a fault"}.get(by.by, "")
+        lines += [("decided by", decides)] if decides else []
         bare = next((c.no_probe for c in criteria if c.id == by.criterion), None)
         lines += [("but", bare)] if bare else []
     else:
         lines.append(("not confirmed", claim.unconfirmed))
+        lines += [("kind", WHY[claim.why_kind])] if claim.why_kind is not None else []
     users = _users(claim, criteria, fabrics)
     return lines + ([("used by", ", ".join(users))] if users else [])
 

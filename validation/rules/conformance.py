@@ -167,8 +167,12 @@ class _Site:
             return _Found("not-measured", criterion.reason)
         mine = [j for j in applied if self._worked(j, by.where)]
         if not mine:
-            asked = ", ".join(f"{key} {value}" for key, value in by.where.items())
-            return _Found("not-measured", f"{by.criterion} was measured, but not with {asked}")
+            return _Found("not-measured", f"{by.criterion} was measured, but not with {_asked(by.where)}")
+        if by.against:
+            mine = _quotients(mine, [j for j in applied if self._worked(j, by.against)])
+            if not mine:
+                both = f"{_asked(by.where)} and of {_asked(by.against)}"
+                return _Found("not-measured", f"{by.criterion} has no values of {both} that compare")
         nodes = self._nodes(claim)
         mine = [j for j in mine if not claim.machines or (self._where(j) and self._where(j) <= nodes)]
         if not mine:
@@ -204,9 +208,12 @@ class _Site:
         if not where:
             return True
         measurement = self.planned.get(judgement.evidence[-1]) if judgement.evidence else None
-        return measurement is not None and all(measurement.params.get(key) == value for key, value in where.items())
+        return measurement is not None and all(_set(measurement, key) == value for key, value in where.items())
 
     def _decided(self, claim: Claim, judgements: Sequence[Judgement]) -> _Found:
+        by = claim.confirmed_by
+        if by is not None and by.over is not None:
+            judgements = [_over(j, self.reference.claim(by.over)) for j in judgements]
         answers = [(_answer(claim, judgement), judgement) for judgement in judgements]
         evidence = tuple(dict.fromkeys(id_ for judgement in judgements for id_ in judgement.evidence))
         missed = [(words, j) for (reached, words), j in answers if reached is False]
@@ -238,12 +245,64 @@ def _unit(judgement: Judgement | None) -> str:
     return judgement.bound.unit if judgement is not None and judgement.bound is not None else ""
 
 
+def _asked(where: Mapping[str, str | int]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in where.items())
+
+
+def _set(measurement: Measurement, key: str) -> object:
+    """A parameter of a measurement, or the option of that name of the program that it loads (`load`)."""
+    load = measurement.params.get("load")
+    if key not in measurement.params and isinstance(load, tuple) and f"--{key}" in load[:-1]:
+        return load[load.index(f"--{key}") + 1]
+    return measurement.params.get(key)
+
+
+def _divided(judgement: Judgement, over: tuple[float, float, float], words: str) -> Judgement:
+    """A judgement whose value, with its interval, is the quotient over another value and its interval."""
+    value, unit = judgement.value, _unit(judgement)
+    if value is None or min(over) <= 0:
+        return judgement
+    low = value if judgement.low is None else judgement.low
+    high = value if judgement.high is None else judgement.high
+    text = f"{value:.4g}{' ' + unit if unit else ''} over {words}"
+    made = {"value": value / over[0], "low": low / over[2], "high": high / over[1], "bound": None, "text": text}
+    return judgement.model_copy(update=made)
+
+
+def _over(judgement: Judgement, claim: Claim) -> Judgement:
+    """A judgement over what the document prints of another machine; as it is where it was measured in another unit."""
+    figure = claim.published
+    if figure is None or _unit(judgement) not in ("", figure.unit):
+        return judgement
+    return _divided(judgement, (claim.value,) * 3, f"the {figure.printed} of {claim.id}")
+
+
+def _quotients(mine: Sequence[Judgement], others: Sequence[Judgement]) -> list[Judgement]:
+    """Each judgement over that of the others at the same place whose last words (the batch size) are its own."""
+
+    def key(judgement: Judgement) -> tuple[object, str]:
+        return judgement.about.ends, judgement.about.op.rpartition(", ")[2]
+
+    found, partners = [], {key(j): j for j in others}
+    for judgement in mine:
+        other = partners.get(key(judgement))
+        if other is None or other.value is None or judgement.value is None:
+            continue
+        over = (other.value, other.value if other.low is None else other.low, other.high or other.value)
+        made = _divided(judgement, over, f"{other.value:.4g} of {other.subject}")
+        found.append(made.model_copy(update={"evidence": (*judgement.evidence, *other.evidence)}))
+    return found
+
+
 def _answer(claim: Claim, judgement: Judgement) -> tuple[bool | None, str]:
     """Whether a judgement reaches what is claimed, None where it cannot decide, and why in words."""
     # what too much noise or a fault of the measurement made undecided decides here neither
     was = judgement.waived.was if judgement.waived is not None else judgement.verdict
-    if claim.published is None:
+    by = claim.confirmed_by.by if claim.confirmed_by is not None else "value"
+    if claim.published is None or by == "verdict":
         reached = {"pass": True, "fail": False}.get(was)
+        if by == "done" and judgement.reason_code == "reported":
+            reached = True
         return reached, judgement.reason
     if was == "not-measured" and judgement.reason_code not in ("no-bound", "virtual"):
         return None, judgement.reason
@@ -256,6 +315,8 @@ def _answer(claim: Claim, judgement: Judgement) -> tuple[bool | None, str]:
     high = judgement.value if judgement.high is None else judgement.high
     side = "at least" if claim.published.sense == "at-least" else "at most"
     words = f"{judgement.value:.4g} {unit} (95 % interval {low:.4g} to {high:.4g}), {side} {limit:g} confirms it"
+    if claim.confirmed_by is not None and claim.confirmed_by.divides:
+        words = f"{judgement.text} = {words}"
     best, worst = (high, low) if claim.published.sense == "at-least" else (-low, -high)
     wanted = limit if claim.published.sense == "at-least" else -limit
     if worst >= wanted:

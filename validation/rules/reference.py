@@ -111,11 +111,39 @@ class Published(Model):
 class ConfirmedBy(Model):
     """The criterion that confirms a claim, and which of its judgements: those whose measurement (the last, where there
     are several) had the parameters `where`. `statistic` is what of it is compared, in words.
+
+    `by`, what decides: the `value` against the published figure, and where the document has none the verdict; the
+    `verdict`, where the criterion asks for what the figure follows from; that it was `done`, where the claim says only
+    that something works, and the criterion reports how well. `over`: the claim whose published figure the value is
+    divided by. `against`: the value is divided by that of the same subject whose measurement had these parameters.
     """
 
     criterion: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
     statistic: str = Field(min_length=1)
     where: dict[str, str | int] = Field(default={})
+    by: Literal["value", "verdict", "done"] = "value"
+    over: str | None = Field(default=None, pattern=_ID)
+    against: dict[str, str | int] = Field(default={})
+
+    @model_validator(mode="after")
+    def _one_quotient(self) -> ConfirmedBy:
+        if self.over is not None and self.against:
+            raise ValueError("either over (a published figure) or against (another measurement), and not both")
+        if self.by != "value" and self.divides:
+            raise ValueError(f"by: {self.by} compares no value, so it is divided by nothing; remove over and against")
+        return self
+
+    @property
+    def divides(self) -> bool:
+        """True where a quotient is compared."""
+        return self.over is not None or bool(self.against)
+
+
+WhyKind = Literal["data-sheet", "others", "past", "several-sites", "not-offered", "own-command"]
+"""Why no criterion confirms a claim, of which kind. data-sheet: a maker's figure, of which a criterion asks a share;
+others: what other sites or programs reached; past: what was not possible then; several-sites: compares machines, of
+which a run has one kind; not-offered: docs/explanation/scope.md says so; own-command: another command proves it.
+"""
 
 
 class Claim(Model):
@@ -124,8 +152,8 @@ class Claim(Model):
     `machines` and `fabrics` are those that it was made on; none = it is made of every site. `conditions` are the rest
     of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without
     `published` the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why none
-    confirms it, and `measured_by` the criteria that measure what it is about all the same; None in runs of before there
-    were any.
+    confirms it, of the kind `why_kind`, and `measured_by` the criteria that measure what it is about all the same; both
+    None in runs of before there were any.
     """
 
     id: str = Field(pattern=_ID)
@@ -139,6 +167,7 @@ class Claim(Model):
     confirmed_by: ConfirmedBy | None = None
     measured_by: tuple[str, ...] | None = None
     why_not: str | None = Field(default=None, min_length=1)
+    why_kind: WhyKind | None = None
 
     @property
     def unconfirmed(self) -> str:
@@ -154,8 +183,11 @@ class Claim(Model):
             raise ValueError("either confirmed_by (a criterion) or why_not (why none confirms it), and not both")
         if self.published is not None and self.published.sense == "reported" and self.confirmed_by is not None:
             raise ValueError("sense: reported has no side to reach, so no criterion confirms it; say why_not")
-        if self.measured_by is not None and self.confirmed_by is not None:
-            raise ValueError("measured_by is of a claim that no criterion confirms; keep confirmed_by alone")
+        for name in ("measured_by", "why_kind"):
+            if getattr(self, name) is not None and self.confirmed_by is not None:
+                raise ValueError(f"{name} is of a claim that no criterion confirms; keep confirmed_by alone")
+        if self.published is None and self.confirmed_by is not None and self.confirmed_by.divides:
+            raise ValueError("a value that is divided needs a published figure to reach")
         strange = [name for name in self.inferred if name not in self.conditions and name not in ("value", "fabrics")]
         if strange:
             raise ValueError(f"inferred: {', '.join(strange)} is neither one of the conditions nor value or fabrics")
@@ -313,6 +345,11 @@ def load_reference(source: Path | Sequence[Source] | None = None) -> Reference:
         where = source if isinstance(source, Path) else _folder()
         raise ConfigError(f"{where}: no files of claims (*.yml) here; restore them")
     computed = {id_: _computed(claim, claims, places[id_]) for id_, claim in claims.items()}
+    for id_, claim in computed.items():
+        over = claim.confirmed_by.over if claim.confirmed_by is not None else None
+        figure = computed[over].published if over in computed else None
+        if over is not None and (figure is None or not figure.value):
+            raise places[id_].fault(f"{over} is no claim with a value; name one", "confirmed_by", "over")
     return Reference(
         files,
         MappingProxyType(documents),
