@@ -4,51 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.engine_run import MIB, ROOT, built, describe
+from tests.support.engine_run import MIB, built
 from tests.support.gpu_copies_case import planned
+from tests.support.gpu_copies_probed import probed, read
 from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build, host_modules
-from validation.kinds import parse
 from validation.kinds.parsing import ParseError
-from validation.measures.gpu.copies_facts import TOGETHER, GpuCopy, GpuCopyFacts
-from validation.probes import gpu_bench, gpu_together
+from validation.measures.gpu.copies_facts import BY_SMS, TOGETHER, GpuCopy, GpuCopyFacts
+from validation.probes import gpu_bench, gpu_sm, gpu_together
 
 pytestmark = pytest.mark.engines
 LACKS = build.missing_tools() or host_modules.lacks_compiler()
 compiles = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}")
-ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02}
-
-
-def probed(folder: Path, gpus: int, **last: Any) -> dict[str, Any]:
-    """What the probe prints of so many emulated GPUs, the last of which is described so."""
-    devices = describe(folder)
-    (one, _) = json.loads((folder / "gpus.json").read_text())["gpus"]
-    several = [
-        {**one, "uuid": f"GPU-00000000-0000-0000-0000-00000000000{n}", "pci_bus_id": f"00000000:1{n}:00.0"}
-        for n in range(gpus)
-    ]
-    several[-1] |= last
-    (folder / "gpus.json").write_text(json.dumps({"gpus": several}))
-    environment = {**os.environ, **devices, "LD_LIBRARY_PATH": str(built() / "devices")}
-    command = [sys.executable, "-m", "validation.probes", "gpu-copies", json.dumps({**ASKED, "gpus": gpus})]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=ROOT)
-    doc: dict[str, Any] = json.loads(done.stdout)
-    assert doc["error"] is None, doc["error"]
-    return doc
-
-
-def read(doc: dict[str, Any], gpus: int) -> GpuCopyFacts:
-    facts = parse("gpu-copies", doc, {**ASKED, "gpus": gpus})[1]  # type: ignore[arg-type]
-    assert isinstance(facts, GpuCopyFacts)
-    return facts
 
 
 def at_once(facts: GpuCopyFacts) -> dict[str, GpuCopy]:
@@ -74,7 +47,7 @@ def test_pairs_all_to_one_and_one_to_all_are_copied_verified_and_reported(tmp_pa
     plan = planned(rehearsal)
     verdict = verdict_of(rehearsal, plan, [result(plan.measurements[0], facts=facts)])
     judged = criterion(verdict, "tr.together").judgements
-    assert len(judged) == 9
+    assert len(judged) == 9 + 3 + 2 * 6
     assert {one.verdict for one in judged} == {"not-applicable"}
     assert all("reported, not judged: " in one.reason and one.reason.endswith("emulated") for one in judged)
 
@@ -120,6 +93,56 @@ def test_a_report_that_lacks_one_or_counts_otherwise_is_refused(tmp_path: Path) 
     older = json.loads(json.dumps(report))
     older["cells"] = [cell for cell in older["cells"] if cell["what"] not in TOGETHER]
     assert at_once(read({**doc, "stdout": json.dumps(older)}, 3)) == {}, "a run before probes copied several at once"
+
+
+def by_sms(facts: GpuCopyFacts) -> dict[str, GpuCopy]:
+    return {copy.words: copy for copy in facts.copies if copy.what in BY_SMS}
+
+
+@compiles
+def test_copies_by_sms_are_inside_each_gpu_and_both_ways_of_each_pair(tmp_path: Path) -> None:
+    doc = probed(tmp_path, 2)
+    facts = read(doc, 2)
+    found = by_sms(facts)
+    assert sorted(found) == [
+        "GPU 0 reads from GPU 1 by its SMs", "GPU 0 writes to GPU 1 by its SMs", "GPU 1 reads from GPU 0 by its SMs",
+        "GPU 1 writes to GPU 0 by its SMs", "inside GPU 0 by its SMs", "inside GPU 1 by its SMs",
+    ]  # fmt: skip
+    assert all(copy.verified and len(copy.gb_s) == 6 and copy.bytes == MIB for copy in found.values())
+    assert (facts.holes, facts.no_sm_copies) == ([], "")
+    report = json.loads(doc["stdout"])
+
+    def refused(change: Any, words: str) -> None:
+        other = json.loads(json.dumps(report))
+        change(next(cell for cell in other["cells"] if cell["what"] == "sm_local"), other["cells"])
+        with pytest.raises(ParseError, match=words):
+            read({**doc, "stdout": json.dumps(other)}, 2)
+
+    refused(lambda cell, cells: cells.remove(cell), "copies are there")
+    refused(lambda cell, _: cell.update(counted=MIB), "counted of copies of")
+    refused(lambda cell, _: cell.update(bytes=MIB // 2, counted=MIB), "copies are there")
+    wrong = json.loads(json.dumps(report))
+    next(cell for cell in wrong["cells"] if cell["what"] == "sm_read")["verified"] = False
+    (hole,) = read({**doc, "stdout": json.dumps(wrong)}, 2).holes
+    assert hole.endswith("by its SMs, 1048576 bytes: its data were wrong")
+
+
+@compiles
+def test_where_the_code_is_not_taken_copies_by_sms_are_not_measured_and_no_hole(tmp_path: Path) -> None:
+    bare = tmp_path / "lib"
+    shutil.copytree(built() / "devices", bare, ignore=shutil.ignore_patterns("elastic-ai-kernels-*"))
+    facts = read(probed(tmp_path, 2, bare), 2)
+    assert (by_sms(facts), facts.holes) == ({}, [])
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" in facts.no_sm_copies
+    rehearsal = lab(("gpu1",), emulated_gpus=2)
+    plan = planned(rehearsal)
+    verdict = verdict_of(rehearsal, plan, [result(plan.measurements[0], facts=facts)])
+    last = criterion(verdict, "tr.together").judgements[-1]
+    assert (last.verdict, "copies by SMs: cuModuleLoadData" in last.reason) == ("not-measured", True)
+
+
+def test_the_code_of_copies_by_sms_is_that_of_emulated_gpus() -> None:
+    assert (host_modules.KERNELS / "copy.ptx").read_text() == gpu_sm.PTX
 
 
 def test_short_copies_are_up_to_sixteen_between_two_events_and_small_ones_are_timed_alone() -> None:

@@ -15,6 +15,7 @@ from validation.nvml import NvmlError
 from validation.probes import gpu_kernel, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, near, pattern
+from validation.probes.gpu_sm import copies_by_sms
 from validation.probes.gpu_spoilt import Spoilt, suspect
 from validation.probes.gpu_together import copies_at_once
 from validation.probes.host_memory import available
@@ -417,6 +418,15 @@ class Bench:
             keys = ("name", "uuid", "address", "memory_bytes", "held")
             untaken = {"untaken": str(gpu.broken or ""), "beside": self.others.get(gpu.uuid, "")}
             found.append({**{key: getattr(gpu, key) for key in keys}, **untaken, "near": bound, **said})
-        copies_at_once(self, {(one["source"], one["target"]): one["access"] for one in peers})
+        access = {(one["source"], one["target"]): one["access"] for one in peers}
+        copies_at_once(self, access)
+        without = copies_by_sms(self, access)
         report = {"cuda": self.cuda.version(), "emulated": self.cuda.emulated, "largest_bytes": self.largest}
-        return {**report, "devices": found, "peers": peers, "cells": self.cells, "latencies": self.latencies}
+        return {
+            **report,
+            "no_sm_copies": without,
+            "devices": found,
+            "peers": peers,
+            "cells": self.cells,
+            "latencies": self.latencies,
+        }

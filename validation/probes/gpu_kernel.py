@@ -39,12 +39,18 @@ class Endless(Exception):
     """A kernel has not ended: nothing on this GPU ever will, and nobody may wait for it."""
 
 
-def empty(gpu: Device) -> Callable[[], None]:
-    """What launches the kernel on the GPU's stream; CudaError where its code is not taken."""
+def loaded(gpu: Device, ptx: str, name: bytes) -> ctypes.c_void_p:
+    """A kernel of a text; CudaError where the GPU does not take its code."""
     gpu.use()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    gpu.cuda.cuModuleLoadData(ctypes.byref(module), ctypes.c_char_p(PTX.encode()))
-    gpu.cuda.cuModuleGetFunction(ctypes.byref(function), module, b"empty")
+    gpu.cuda.cuModuleLoadData(ctypes.byref(module), ctypes.c_char_p(ptx.encode()))
+    gpu.cuda.cuModuleGetFunction(ctypes.byref(function), module, name)
+    return function
+
+
+def empty(gpu: Device) -> Callable[[], None]:
+    """What launches the kernel on the GPU's stream; CudaError where its code is not taken."""
+    function = loaded(gpu, PTX, b"empty")
     one, none = ctypes.c_uint(1), ctypes.c_uint(0)
     call, stream = gpu.cuda.cuLaunchKernel, gpu.stream
     return lambda: call(function, one, one, one, one, one, one, none, stream, None, None)

@@ -7,7 +7,7 @@ its stream ends when all have ended. What arrives is verified. Several that arri
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -100,7 +100,7 @@ def copies_at_once(bench: Bench, access: Mapping[tuple[int, int], bool]) -> None
 def _measured(bench: Bench, ways: Sequence[Way], buffers: Buffers, access: bool) -> dict[str, Any]:
     with ExitStack() as stack:
         if access:
-            stack.enter_context(_peers(bench, ways))
+            stack.enter_context(peers(bench, {(way.source, way.target) for way in ways}))
         lead = bench.devices[ways[0].source]
         streams = [lead.stream, *(stack.enter_context(_made(bench.devices[way.source], *STREAM)) for way in ways[1:])]
         ends = [stack.enter_context(_made(bench.devices[way.source], *EVENT)) for way in ways[1:]]
@@ -157,9 +157,9 @@ def _made(device: Device, create: str, flag: int, destroy: str) -> Iterator[ctyp
 
 
 @contextmanager
-def _peers(bench: Bench, ways: Sequence[Way]) -> Iterator[None]:
-    """Peer access of all of them, and none afterwards."""
-    pairs = {end for way in ways for end in ((way.source, way.target), (way.target, way.source))}
+def peers(bench: Bench, ways: Collection[tuple[int, int]]) -> Iterator[None]:
+    """Peer access between the GPUs of each way, and none afterwards."""
+    pairs = {end for one, other in ways for end in ((one, other), (other, one))}
     try:
         for one, other in sorted(pairs):
             bench.devices[one].use()

@@ -13,10 +13,15 @@ from validation.model.facts import Count, Facts, Name, Positive, once
 from validation.model.nvlink import NvGpu
 from validation.model.pci import PciCard
 
-What = Literal["h2d", "d2h", "both", "local", "peer", "pair", "gather", "scatter", "sync", "kernel"]
+What = Literal[
+    "h2d", "d2h", "both", "local", "peer", "pair", "gather", "scatter", "sm_local", "sm_read", "sm_write", "sync",
+    "kernel",
+]  # fmt: skip
 """Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU, both ways between two at once, all others to one at
-once, one to all others at once; a synchronisation with nothing to wait for; an empty kernel."""
+once, one to all others at once; by a GPU's SMs inside it, from another's memory, to another's memory; a synchronisation
+with nothing to wait for; an empty kernel."""
 TOGETHER: tuple[What, ...] = ("pair", "gather", "scatter")
+BY_SMS: tuple[What, ...] = ("sm_local", "sm_read", "sm_write")
 
 
 class CopyGpu(Model):
@@ -74,10 +79,16 @@ class GpuCell(Model):
             return f"all others to GPU {self.target} at once"
         if self.what == "scatter":
             return f"GPU {self.source} to all others at once"
+        if self.what == "sm_local":
+            return f"inside GPU {self.target} by its SMs"
+        if self.what == "sm_read":
+            return f"GPU {self.target} reads from GPU {self.source} by its SMs"
+        if self.what == "sm_write":
+            return f"GPU {self.source} writes to GPU {self.target} by its SMs"
         return " to ".join("H" if end is None else f"GPU {end}" for end in (self.source, self.target))
 
 
-_CELL: dict[What, What] = {"h2d": "peer", "d2h": "peer"}
+_CELL: dict[What, What] = {"h2d": "peer", "d2h": "peer", "sm_local": "local", "sm_read": "peer", "sm_write": "peer"}
 """What is copied -> what the cell of the matrix is called that it belongs to."""
 
 
@@ -125,7 +136,8 @@ class GpuPeer(Model):
 class GpuCopyFacts(Facts):
     """All copies of a node. `declared`: GPUs that it is said to have, 0 where nobody says. `why`: why there is none.
 
-    `silent`: in words, GPUs that do not answer NVML.
+    `silent`: in words, GPUs that do not answer NVML. `no_sm_copies`: why nothing was copied by SMs, "" where it was, or
+    by a probe that does not have them.
     """
 
     type: Literal["gpu-copies"] = "gpu-copies"
@@ -140,6 +152,7 @@ class GpuCopyFacts(Facts):
     peers: tuple[GpuPeer, ...]
     copies: tuple[GpuCopy, ...]
     waits: tuple[GpuWait, ...]
+    no_sm_copies: str = ""
     nvlink: tuple[NvGpu, ...] | None = None
     nvlink_unread: str = ""
 

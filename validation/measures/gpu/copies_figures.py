@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from validation.measures.gpu.copies_facts import TOGETHER, GpuCopyFacts
+from validation.measures.gpu.copies_facts import BY_SMS, TOGETHER, GpuCopyFacts
 from validation.measures.remoting.facts import CopyFacts
 from validation.model import Endpoint, Measurement
 from validation.report.documents import RunDocuments
@@ -192,7 +192,7 @@ def _sizes(found: Sequence[_Found]) -> Figure:
     for _, facts in found:
         for copy in facts.copies:
             number_of = copy.source if copy.target is None else copy.target
-            if copy.gb_s and copy.what not in ("peer", *TOGETHER) and number_of is not None:
+            if copy.gb_s and copy.what not in ("peer", *TOGETHER, *BY_SMS) and number_of is not None:
                 model = facts.gpus[number_of].name
                 rates.setdefault((model, copy.what, copy.memory, copy.bytes), []).append(median(copy.gb_s))
     models = list(dict.fromkeys(model for model, *_ in rates))
@@ -212,25 +212,33 @@ def _sizes(found: Sequence[_Found]) -> Figure:
 
 
 def _together(found: Sequence[_Found]) -> tuple[Figure, ...]:
-    """Copies at the same time, of each node; nothing where no node has two GPUs."""
-    words = {"pair": "both ways between two GPUs", "gather": "all others to one GPU", "scatter": "one to all others"}
+    """Copies at the same time and by SMs, of each node; nothing where no node has any."""
+    words = {
+        "pair": "both ways between two GPUs", "gather": "all others to one GPU", "scatter": "one to all others",
+        "sm_local": "SMs inside a GPU", "sm_read": "SMs read from another GPU", "sm_write": "SMs write to another GPU",
+    }  # fmt: skip
     rows = []
     for m, facts in found[:MOST_NODES]:
-        for what in TOGETHER:
+        for what in (*TOGETHER, *BY_SMS):
             copies = [copy for copy in facts.copies if copy.what == what]
             rates = [median(copy.gb_s) for copy in copies if copy.gb_s]
             if not copies:
                 continue
-            ways = {"peer access" if copy.access else "through the host" for copy in copies}
+            ways = {
+                "peer access" if c.access else "inside" if what == "sm_local" else "through the host" for c in copies
+            }
             shown = (number(min(rates)), number(median(rates)), number(max(rates))) if rates else (NONE,) * 3
             rows.append((m.nodes[0], words[what], " and ".join(sorted(ways)), f"{len(rates)} of {len(copies)}", *shown))
     if not rows:
         return ()
-    head = ("Node", "At the same time", "Way", "Measured", "Least", "Median", "Most")
-    table = DataTable("Copies between GPUs at the same time, all bytes counted, GB/s.", head, tuple(rows))
+    head = ("Node", "Copies", "Way", "Measured", "Least", "Median", "Most")
+    table = DataTable(
+        "Copies between GPUs at the same time and copies by SMs, all bytes counted, GB/s.", head, tuple(rows)
+    )
     emulated = " GPUs are emulated." if any(facts.emulated for _, facts in found) else ""
     caption = (
-        f"Bandwidth of several copies between the GPUs of a node at the same time, by the GPU's own events.{emulated}"
+        "Bandwidth of several copies between the GPUs of a node at the same time, and of copies by a GPU's SMs instead "
+        f"of its copy engines, by the GPU's own events.{emulated}"
     )
     return (Figure("gpu-together", caption, None, table, None, ("tr.together",)),)
 

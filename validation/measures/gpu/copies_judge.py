@@ -10,7 +10,7 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import against
-from validation.measures.gpu.copies_facts import TOGETHER, CopyGpu, GpuCopyFacts
+from validation.measures.gpu.copies_facts import BY_SMS, TOGETHER, CopyGpu, GpuCopyFacts
 from validation.measures.gpu.kinds import gpus_of
 from validation.measures.gpu.watch import SLOW_CLOCK
 from validation.model import Bound, Judgement, Subject
@@ -113,12 +113,15 @@ def call_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
 
 
 def together_figures(_: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
-    """Copies between GPUs at the same time, all of them counted."""
+    """Copies between GPUs at the same time, all of them counted, and those by SMs."""
     for copy in facts.copies:
-        if copy.what in TOGETHER:
-            mine = tuple(number for number in (copy.source, copy.target) if number is not None)
-            path = ("peer access" if copy.access else "through the host") + (", emulated" if facts.emulated else "")
+        if copy.what in (*TOGETHER, *BY_SMS):
+            mine = tuple(dict.fromkeys(number for number in (copy.source, copy.target) if number is not None))
+            way = "" if copy.what == "sm_local" else "peer access" if copy.access else "through the host"
+            path = ", ".join(filter(None, (way, "emulated" if facts.emulated else "")))
             yield Figure(copy.words, _summary(copy.gb_s), None, "", mine, copy.fault, path)
+    if facts.no_sm_copies and any(not gpu.untaken for gpu in facts.gpus):
+        yield Figure("copies by SMs", None, None, "", (), facts.no_sm_copies)
 
 
 def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
@@ -252,7 +255,7 @@ def judge_gpu_calls(case: Case, criterion: Criterion) -> list[Judgement]:
 
 @method("gpu-together", "rates of copies between GPUs at the same time", figures=True, counts="rates")
 def judge_gpu_together(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Both ways of each pair, from all others to each GPU, and from each to all others."""
+    """Both ways of each pair, from all others to each GPU, from each to all others; and copies by SMs."""
     return judged(case, criterion, together_figures)
 
 

@@ -8,11 +8,13 @@ from typing import Any
 from validation.analysis.stats import summarize
 from validation.base.counting import number_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
-from validation.measures.gpu.copies_facts import TOGETHER, GpuCopyFacts
+from validation.measures.gpu.copies_facts import BY_SMS, TOGETHER, GpuCopyFacts
 from validation.measures.gpu.watch import watch_of
 from validation.model import Sample, Scalar
 from validation.probes import ProbeDoc
 from validation.probes.gpu_bench import LARGE_BYTES, SMALL_BYTES, sizes
+from validation.probes.gpu_sm import copied_bytes
+from validation.probes.gpu_sm import plan as by_sms
 from validation.probes.gpu_together import plan
 
 BY_EVENTS_BYTES = LARGE_BYTES
@@ -20,15 +22,15 @@ BY_EVENTS_BYTES = LARGE_BYTES
 EVENT_SLACK, EVENT_SLACK_S = 1.02, 50e-6
 """An event's time lies within the clock's. The two clocks differ by some 10^-4, and an event has a grain of 0.5 us."""
 MOST_GB_S = 1e5  # no GPU's memory has a tenth of it; against numbers that are none
-TWICE = ("local", "both")
+TWICE = ("local", "both", "sm_local")
 STATE = ("sm_mhz", "sm_max_mhz", "throttle_reasons")
 _WHAT = "gpu copies"
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """Medians of each GPU or pair: `gpu_h2d_gb_s`, `gpu_d2h_gb_s`, `gpu_local_gb_s`, `gpu_peer_gb_s`, of several at
-    once `gpu_pair_gb_s`, `gpu_gather_gb_s`, `gpu_scatter_gb_s`, and latencies `gpu_*_us`; `holes`: cells of the matrix
-    that are not there. All of it in the facts.
+    once `gpu_pair_gb_s`, `gpu_gather_gb_s`, `gpu_scatter_gb_s`, by SMs `gpu_sm_*_gb_s`, and latencies `gpu_*_us`;
+    `holes`: cells of the matrix that are not there. All of it in the facts.
 
     Of a copy with an error or wrong data there is no rate. ParseError where nothing was measured, where two ordinals
     are one GPU, or where times contradict each other.
@@ -58,6 +60,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         "emulated": emulated, "driver": facts["driver"], "cuda": report["cuda"], "declared": declared,
         "largest_bytes": largest, "peers": peers, "copies": copies, "waits": waits,
         "silent": [short(str(words)) for words in silent],
+        "no_sm_copies": short(str(report.get("no_sm_copies", ""))),
         "nvlink": report["nvlink"], "nvlink_unread": report["nvlink_unread"],
         "gpus": [{**_gpu(device), "watch": watch_of(report.get("watch"), device["address"])} for device in devices],
     }  # fmt: skip
@@ -176,6 +179,9 @@ def _complete(copies: list[dict[str, Any]], waits: list[dict[str, Any]], peers: 
         for what, source, target, at_once in plan(gpus, largest):
             access = all(ways[way.source, way.target] for way in at_once)
             wanted.add((what, source, target, "", access, at_once[0].size))
+    if any(c["what"] in BY_SMS for c in copies):
+        size = copied_bytes(largest)
+        wanted |= {(what, source, target, "", source != target, size) for what, source, target in by_sms(gpus, ways)}
     keys = [tuple(c[k] for k in ("what", "source", "target", "memory", "access", "bytes")) for c in copies]
     late = [tuple(w[k] for k in ("what", "source", "target", "access")) for w in waits]
     for words, there, these in (("copies", keys, wanted), ("latencies", late, slow)):
@@ -199,7 +205,7 @@ def _samples(facts: GpuCopyFacts) -> list[Sample]:
             if wait is not None and not wait.error:
                 found.append(Sample(metric=f"gpu_{wait.what}_us", value=wait.us, unit="us"))
     for copy in facts.copies:
-        if copy.what in TOGETHER and copy.gb_s:
+        if copy.what in (*TOGETHER, *BY_SMS) and copy.gb_s:
             name = f"gpu_{copy.what}_gb_s"
             found.append(Sample(metric=name, value=summarize(copy.gb_s).median, unit="GB/s"))
     calls = [wait for wait in facts.waits if wait.what in ("sync", "kernel") and not wait.error]
