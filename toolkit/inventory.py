@@ -27,7 +27,7 @@ from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.base.project import ROOT
 from validation.base.secret_words import secret_name, secret_text
-from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
+from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology, UnitPart
 from validation.model.base import explain
 from validation.rules.witness import site_tests
 
@@ -172,11 +172,12 @@ class DeclaredFabric:
 
 
 class Site(NamedTuple):
-    """An inventory: its nodes, what of it may be kept with a run, and what it says of its fabric."""
+    """An inventory: its nodes, what of it may be kept with a run, and what it says of its fabric; `part` of a unit."""
 
     topology: Topology
     record: InventoryRecord
     fabric: DeclaredFabric
+    part: UnitPart | None = None
 
 
 def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words: str) -> InventoryError:

@@ -12,10 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.support import answers
+from tests.support.report_fixture import make_run
 from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
 from toolkit.cli import cli
 from validation.base.errors import ConfigError
-from validation.signing import ssh, sum_paper
+from validation.report.documents import read_run
+from validation.report.formats import write_formats
+from validation.signing import SIGNATURES, ssh, sum_paper
+from validation.signing.certificate import certificate_html
+from validation.signing.statement import read_statement
 
 pytestmark = [NEEDS_SSH, pytest.mark.computes]
 UNITS = {"rack1": ("gpu1", "gpu2"), "rack2": ("gpu3", "gpu4")}
@@ -61,6 +66,21 @@ def test_two_units_become_one_signed_page_that_says_what_is_not_covered(made: Pa
     done = call("check-sum", tmp_path / "sum", made / "rack1", made / "rack2", "--json")
     assert (done.exit_code, answers.check(done.stdout, "sum-checked")["answer"]) == (0, "intact")
     assert call("check-sum", tmp_path / "sum").exit_code == 3, "its runs were not named"
+
+
+def test_a_units_papers_say_that_it_is_a_unit(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", names=("gpu1", "gpu2"), virtual=False, waive=True, site="customer")
+    info = json.loads((run / "run.json").read_text())
+    info |= {"unit": "rack1", "part": {"elsewhere": ["gpu3"], "within": ["rack1"], "apart": ["rack2"]}}
+    (run / "run.json").write_text(json.dumps(info, indent=2))
+    write_formats(run, ("html", "json"))
+    page, data = (run / "report.html").read_text(), json.loads((run / "report.json").read_text())
+    assert "<dt>Unit</dt><dd>rack1</dd>" in page
+    assert "Only unit rack1 was measured: 1 other node of the site had no part in it." in data["limits"]
+    assert data["run"]["part"]["elsewhere"] == ["gpu3"]
+    sign(run, make_key(tmp_path / "key"))
+    statement = read_statement(next((run / SIGNATURES).glob("*.txt")).read_text(), "statement")
+    assert '<th scope="row">Unit</th><td>rack1</td>' in certificate_html(read_run(run), [statement])
 
 
 def test_nothing_is_written_into_a_run_and_nothing_half_is_left(

@@ -15,8 +15,9 @@ from toolkit.agreement import find_agreement
 from toolkit.handover import punch_file
 from toolkit.handover.points import updated
 from validation.judging.run_data import RunData
-from validation.model import VerdictDoc
+from validation.model import RunInfo, UnitPart, VerdictDoc
 from validation.model.load import ConfigError
+from validation.model.points import counted
 from validation.rules.fabric import load_fabric
 from validation.rules.punch import Point, load_points
 from validation.verdict.judge import judge
@@ -24,6 +25,7 @@ from validation.verdict.judge import judge
 IDS = [c.id for c in CRITERIA]
 FEW = [c for c in CRITERIA if c.id in ("tr.tcpbw", "rm.copy")]
 DAY = datetime.date(2026, 11, 21)
+INFO = run_info(LAB, PLAN)
 GOOD: dict[str, Any] = {
     "id": "P1", "class": "A", "text": "slow cable", "criterion": "tr.tcpbw", "owner": "A. Person", "due": "2026-12-01",
     "blocking": "true", "opened": "2026-11-01",
@@ -81,12 +83,14 @@ def test_an_id_that_is_there_twice_is_refused_with_both_lines(tmp_path: Path) ->
 
 
 def verdict(points: tuple[Point, ...], slow: float | None = None, waived: bool = False, topology: Any = LAB,
-            plan: Any = PLAN) -> VerdictDoc:  # fmt: skip
+            plan: Any = PLAN, info: RunInfo | None = None) -> VerdictDoc:  # fmt: skip
     """Of a run in which every TCP measurement is as slow as this."""
     results = results_of(plan, lambda m: with_value(m, slow) if slow and m.kind == "tcp-bandwidth" else None)
     waivers = (waiver(who="C. Customer", when="2026-11-20", expires="2026-12-24"),) if waived else ()
     return judge(
-        RunData(run_info(topology, plan), topology, plan, load_fabric("tcp10"), FEW, results, waivers, points=points)
+        RunData(
+            info or run_info(topology, plan), topology, plan, load_fabric("tcp10"), FEW, results, waivers, points=points
+        )
     )
 
 
@@ -139,6 +143,54 @@ def test_an_open_blocking_point_withholds_the_acceptance_and_the_headline_names_
     assert verdict((point(id="P7", criterion=None, blocking=False),)).outcome == "passed"
 
 
+UNIT = INFO.model_copy(
+    update={"unit": "rack1", "part": UnitPart(elsewhere=("gpu8", "gpu9"), within=("rack1",), apart=("rack2",))}
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "outcome"),
+    [
+        ({"node": "gpu8"}, "passed"),  # of another unit
+        ({"unit": "rack2"}, "passed"),
+        ({"node": "gpu1", "criterion": None}, "incomplete"),  # of its own
+        ({"unit": "rack1", "criterion": None}, "incomplete"),
+        ({}, "incomplete"),  # of the whole site, of which this run proves a part
+        ({"unit": "row1"}, "incomplete"),  # of more than this unit
+        ({"node": "gpu1"}, "passed"),  # closed by the run
+        ({"unit": "rack1"}, "passed"),
+    ],
+)
+def test_a_units_run_is_kept_back_by_its_own_points_and_by_the_sites_alone(where: dict[str, Any], outcome: str) -> None:
+    held = verdict((point(id="P7", **where),), info=UNIT)
+    assert held.outcome == outcome
+    (state,) = held.points
+    assert state.elsewhere == (where in ({"node": "gpu8"}, {"unit": "rack2"}))
+    if state.elsewhere:
+        assert (state.state, state.why.split(",")[0]) == ("open", "it is of another unit than this run")
+        assert "of other units" in counted(held.points)
+    old = UNIT.model_copy(update={"part": None})  # of a release that did not keep it
+    assert verdict((point(id="P7", node="gpu8"),), info=old).outcome == "incomplete"
+
+
+def test_what_a_unit_finds_is_the_units_and_no_other_unit_closes_it_or_hides_its_own_behind_it() -> None:
+    made = updated((), verdict((), slow=0.1, info=UNIT), UNIT, "A. Person", None)
+    assert made is not None
+    assert [(p.node, p.unit) for p in made.new] == [(None, "rack1")]
+    other = UNIT.model_copy(
+        update={"unit": "rack2", "part": UnitPart(elsewhere=(), within=("rack2",), apart=("rack1",))}
+    )
+    passed = updated(made.points, verdict(made.points, info=other), other, None, None)
+    assert passed is not None
+    assert (passed.points, passed.closed) == (made.points, ())
+    worse = updated(made.points, verdict(made.points, slow=0.1, info=other), other, "B", None)
+    assert worse is not None
+    assert [(p.id, p.unit) for p in worse.new] == [("P2", "rack2")]
+    whole = updated(worse.points, verdict(worse.points), INFO, None, None)
+    assert whole is not None
+    assert [p.id for p in whole.closed] == ["P1", "P2"]
+
+
 def test_a_run_without_a_list_writes_what_it_always_wrote() -> None:
     bare = verdict(())
     assert "points" not in json.loads(bare.model_dump_json())
@@ -149,20 +201,20 @@ def test_a_run_without_a_list_writes_what_it_always_wrote() -> None:
 
 
 def test_points_are_made_of_failed_and_waived_criteria_once() -> None:
-    made = updated((), verdict((), slow=0.1), DAY, "A. Person", None)
+    made = updated((), verdict((), slow=0.1), INFO, "A. Person", None)
     assert made is not None
     (new,) = made.new
     assert (new.id, new.grade, new.blocking, new.criterion, new.opened_by) == ("P1", "A", True, "tr.tcpbw", PLAN.run)
     assert new.due == DAY + datetime.timedelta(days=30)
-    assert updated((), verdict((), slow=0.1), DAY, None, None) is None, "nobody is named who is to do it"
-    again = updated(made.points, verdict(made.points, slow=0.1), DAY, None, None)
+    assert updated((), verdict((), slow=0.1), INFO, None, None) is None, "nobody is named who is to do it"
+    again = updated(made.points, verdict(made.points, slow=0.1), INFO, None, None)
     assert again is not None
     assert (again.new, again.points) == ((), made.points)
-    waived = updated((), verdict((), slow=0.1, waived=True), DAY, None, None)
+    waived = updated((), verdict((), slow=0.1, waived=True), INFO, None, None)
     assert waived is not None
     (one,) = waived.new
     assert (one.grade, one.blocking, one.owner, str(one.due)) == ("B", False, "C. Customer", "2026-12-24")
-    closed = updated(made.points, verdict(made.points), DAY, None, None)
+    closed = updated(made.points, verdict(made.points), INFO, None, None)
     assert closed is not None
     assert [(p.closed, p.closed_by) for p in closed.points] == [(DAY, PLAN.run)]
 

@@ -16,6 +16,7 @@ from validation.base.project import ROOT
 from validation.model import VerdictDoc
 from validation.model.listed_parts import ServerParts
 from validation.model.load import ConfigError
+from validation.model.points import PointState
 from validation.signing.sums import SumSigner, SumUnit, Unit, sum_of
 
 
@@ -34,6 +35,7 @@ def unit(name: str, *nodes: str, **changes: Any) -> Unit:
 
 ONE = unit("rack1", "gpu1", "gpu2")
 OTHER = unit("rack2", "gpu3", "gpu4")
+DONE = {"state": "closed", "closed_by": "rack1", "elsewhere": False}
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,19 @@ def test_a_sum_names_what_no_unit_covers() -> None:
         assert words in said
 
 
+def test_a_point_of_another_unit_is_no_open_point_of_the_sum_where_that_unit_is_in_it() -> None:
+    state = PointState(
+        id="P1", grade="A", text="slow", criterion="tr.tcpbw", node="gpu1", owner="A", due="2026-12-01", blocking=True,
+        opened="2026-11-01", opened_by=None, state="open", closed_by=None, why="", reopened=False, late=False,
+        elsewhere=True,
+    )  # fmt: skip
+    done = replace(ONE, of=ONE.of.model_copy(update={"points": (state.model_copy(update=DONE),)}))
+    later = replace(OTHER, of=OTHER.of.model_copy(update={"points": (state,)}))
+    assert not [line for line in sum_of((done, later), None).not_covered if "punch list" in line]
+    (said,) = [line for line in sum_of((ONE, later), None).not_covered if "punch list" in line]
+    assert "P1 of rack2" in said
+
+
 def test_a_unit_is_the_nodes_of_a_group(tmp_path: Path) -> None:
     site = read_site(ROOT / "tests/data/walk/three-nodes")
     assert of_unit(site, None) is site
@@ -107,5 +122,11 @@ def test_a_rack_is_a_group_that_a_site_adds_for_itself(tmp_path: Path) -> None:
     site = read_site(tmp_path / "site")
     assert [node.name for node in of_unit(site, "rack1").topology.nodes] == ["gpu1"]
     assert [node.name for node in of_unit(site, "rack2").topology.nodes] == ["gpu2"]
+    part = of_unit(site, "gpu_servers").part
+    assert part is not None
+    assert part.elsewhere == ("client1",)
+    assert {"gpu_servers", "rack1", "rack2"} <= set(part.within)
+    assert "clients" in part.apart
+    assert "all" not in {*part.within, *part.apart}
     with pytest.raises(UsageFault, match="no nodes in a group 'rack3'; "):
         of_unit(site, "rack3")

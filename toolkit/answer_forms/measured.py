@@ -246,6 +246,7 @@ class ListedPoint(Form):
     text: str
     criterion: str | None
     node: str | None
+    unit: str | None = Field(default=None, description="the unit whose run found it; null: of a node, or of the site")
     owner: str
     due: str
     blocking: bool

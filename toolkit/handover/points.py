@@ -8,10 +8,10 @@ from datetime import date, timedelta
 
 from toolkit.handover.punch_file import next_ids
 from validation.base.counting import number_of
-from validation.model import CriterionVerdict, Judgement, VerdictDoc
+from validation.model import CriterionVerdict, Judgement, RunInfo, VerdictDoc
 from validation.model.judgement import others
 from validation.rules.punch import Point
-from validation.verdict.punch import follow
+from validation.verdict.punch import follow, is_elsewhere
 
 DAYS = 30
 """From the day of the run to the last day of a point that failed, where none was named. Project default."""
@@ -40,11 +40,15 @@ class Updated:
 
 
 def updated(
-    points: Sequence[Point], verdict: VerdictDoc, day: date, owner: str | None, due: date | None
+    points: Sequence[Point], verdict: VerdictDoc, info: RunInfo, owner: str | None, due: date | None
 ) -> Updated | None:
-    """The list after a run; None where something new was found and nobody was named who is to do it."""
+    """The list after a run, whose day is known; None where something new was found and nobody was named who is to do
+    it.
+    """
+    day = info.day
+    assert day is not None
     judged = {one.id: one.judgements for one in verdict.criteria}
-    states = {one.id: one for one in follow(points, judged, verdict.run, day)}
+    states = {one.id: one for one in follow(points, judged, verdict.run, day, info.part)}
     now, closed, reopened = [], [], []
     for point in points:
         state = states[point.id]
@@ -58,7 +62,8 @@ def updated(
                                              "due": max(point.due, day)})  # fmt: skip
             reopened.append(point)
         now.append(point)
-    found = [one for one in findings(verdict) if not any(_covers(point, one) for point in now if point.open)]
+    mine = [point for point in now if point.open and not is_elsewhere(point, info.part)]
+    found = [one for one in findings(verdict) if not any(_covers(point, one) for point in mine)]
     if any(one.owner is None for one in found) and owner is None:
         return None
     new = []
@@ -70,6 +75,7 @@ def updated(
             "text": one.text,
             "criterion": one.criterion,
             "node": one.node,
+            "unit": info.unit if one.node is None else None,
             "owner": owner or one.owner,
             "due": max(last, day),
             "blocking": not one.waived,

@@ -11,7 +11,7 @@ from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
 from toolkit.handover import punch_file
 from toolkit.handover.points import Updated, updated
-from validation.model import VerdictDoc
+from validation.model import RunInfo, VerdictDoc
 from validation.model.load import ConfigError, read_source
 from validation.model.points import PointState
 from validation.report.formats import FILES
@@ -58,12 +58,12 @@ def update_list(
     with rundir.lock(run_dir):
         verdict = _verdict(run_dir, now)
         points = punch_file.points_of(path, [c.id for c in load_criteria()], today)
-        made = updated(points, verdict, info.day, owner, due)
+        made = updated(points, verdict, info, owner, due)
         if made is None:
             raise UsageFault("the run found something that is on no list yet; name who is to do it with --owner NAME")
         if made.points:
             punch_file.write(path, made.points)
-        kept = {p.id: p.why for p in _states(made, verdict, info.day) if p.state == "open"}
+        kept = {p.id: p.why for p in _states(made, verdict, info) if p.state == "open"}
         if is_signed(run_dir):
             words = f"{run_dir}: is signed, so the list is not taken into it; the next run takes it"
             return Done(path, info.run, made, kept, False, words)
@@ -80,8 +80,9 @@ def _verdict(run_dir: Path, now: Callable[[str], None]) -> VerdictDoc:
     return acceptance.standing(run_dir)
 
 
-def _states(made: Updated, verdict: VerdictDoc, day: date) -> tuple[PointState, ...]:
-    return follow(made.points, {one.id: one.judgements for one in verdict.criteria}, verdict.run, day)
+def _states(made: Updated, verdict: VerdictDoc, info: RunInfo) -> tuple[PointState, ...]:
+    judged = {one.id: one.judgements for one in verdict.criteria}
+    return follow(made.points, judged, verdict.run, info.day, info.part)
 
 
 def _take(run_dir: Path, path: Path) -> None:

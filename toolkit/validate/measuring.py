@@ -92,6 +92,7 @@ def _info(run_dir: Path, asked: PlannedRun, plan: Plan) -> RunInfo:
         profile=agreement.profile.name if agreement.profile else None,
         options=asked.options,
         unit=asked.unit,
+        part=asked.part,
         documents={},
         origins={FABRIC: loaded.origin, **({PROFILE: agreement.origin} if agreement.origin else {})},
     )

@@ -22,7 +22,7 @@ from toolkit.slurm_job import SlurmJob
 from toolkit.validate.request import NewRuns
 from toolkit.verdict_text import print_plan
 from validation.execute import Launcher
-from validation.model import Plan, Scalar, Topology
+from validation.model import Plan, Scalar, Topology, UnitPart
 from validation.model.load import Source
 from validation.plan.suites import DEFAULT, WITHOUT, make_plan
 from validation.rules.criterion import Criterion
@@ -35,7 +35,8 @@ class PlannedRun:
     """One run that is to be made.
 
     `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
-    `slurm`: the job in which it is measured, None for ssh. `unit`: the group whose nodes alone are measured.
+    `slurm`: the job in which it is measured, None for ssh. `unit`: the group whose nodes alone are measured, and
+    `part` what it is of its site.
     """
 
     inventory: Path | None
@@ -49,6 +50,7 @@ class PlannedRun:
     options: dict[str, Scalar] = field(default_factory=dict)
     slurm: SlurmJob | None = None
     unit: str | None = None
+    part: UnitPart | None = None
 
     @property
     def make(self) -> Callable[[str], Launcher] | None:
@@ -81,7 +83,7 @@ def plan_run(asked: NewRuns, fabric: LoadedFabric | None, site: Site, packaged: 
     for line in (*((OVER_TCP,) if over_tcp else ()), *known):
         click.echo(f"{loaded.fabric.name}: {line}" if one_of > 1 else line, err=True)
     found = PlannedRun(asked.inventory, topology, site.record, loaded, sources, agreement, branding, plan, options)
-    return replace(found, unit=asked.unit)
+    return replace(found, unit=asked.unit, part=site.part)
 
 
 def agreed(asked: NewRuns, site: Site, criteria: Sequence[Criterion]) -> Agreement:

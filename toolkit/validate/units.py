@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from toolkit.errors import UsageFault
 from toolkit.inventory import Site
-from toolkit.node_groups import known, members
+from toolkit.node_groups import groups_of, known, members
+from validation.model import UnitPart
 
 
 def of_unit(site: Site, unit: str | None) -> Site:
@@ -20,4 +21,17 @@ def of_unit(site: Site, unit: str | None) -> Site:
     return site._replace(
         topology=topology.model_copy(update={"nodes": nodes}),
         record=site.record.model_copy(update={"hosts": hosts}),
+        part=_part(site, names),
+    )
+
+
+def _part(site: Site, names: set[str]) -> UnitPart:
+    of_group: dict[str, set[str]] = {}
+    for node, groups in groups_of(site).items():
+        for group in groups:
+            of_group.setdefault(group, set()).add(node)
+    return UnitPart(
+        elsewhere=tuple(node.name for node in site.topology.nodes if node.name not in names),
+        within=tuple(sorted(group for group, nodes in of_group.items() if nodes <= names)),
+        apart=tuple(sorted(group for group, nodes in of_group.items() if not nodes & names)),
     )

@@ -41,7 +41,7 @@ from validation.model.result import (
     Sample,
     Share,
 )
-from validation.model.run_info import RunInfo
+from validation.model.run_info import RunInfo, UnitPart
 from validation.model.storage import Storage
 from validation.model.verdict import (
     AgreedProfile,
@@ -98,6 +98,7 @@ __all__ = [
     "Storage",
     "Subject",
     "Topology",
+    "UnitPart",
     "VerdictDoc",
     "VerdictName",
     "Waived",

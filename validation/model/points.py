@@ -13,7 +13,8 @@ class PointState(Model):
 
     `grade`: its class; `opened_by` and `closed_by`: runs, None where a person did it. `why`: why it is closed, or why
     this run keeps it. `reopened`: the list has it as closed, and its criterion does not pass in this run. `late`: it is
-    open after its last day, by the day of the run.
+    open after its last day, by the day of the run. `unit`: the unit whose run found it; None: it is of a node or of all
+    the site. `elsewhere`: it is of another unit than the run, which therefore changes nothing of it.
     """
 
     id: str
@@ -31,15 +32,17 @@ class PointState(Model):
     why: str
     reopened: bool
     late: bool
+    unit: str | None = None
+    elsewhere: bool = False
 
     @property
     def keeps_back(self) -> bool:
         """Whether nothing is accepted because of it."""
-        return self.blocking and self.state == "open"
+        return self.blocking and self.state == "open" and not self.elsewhere
 
 
 def counted(points: Sequence[PointState]) -> str:
-    """`2 open (1 A, 1 C; 1 blocking, 1 late), 3 closed`; "" where there is no point."""
+    """`2 open (1 A, 1 C; 1 blocking, 1 late, 1 of other units), 3 closed`; "" where there is no point."""
     if not points:
         return ""
     held = [point for point in points if point.state == "open"]
@@ -48,6 +51,7 @@ def counted(points: Sequence[PointState]) -> str:
         "blocking": sum(p.blocking for p in held),
         "late": sum(p.late for p in held),
         "opened again": sum(p.reopened for p in held),
+        "of other units": sum(p.elsewhere for p in held),
     }
     more = [f"{n} {word}" for word, n in marks.items() if n]
     said = "; ".join(part for part in (grades, ", ".join(more)) if part)

@@ -14,6 +14,16 @@ REACHED_BY = ("--launcher", "--slurm", "--slurm-wait")
 """Options of `toolkit validate` that say how nodes are reached; who goes on with a run goes the same way."""
 
 
+class UnitPart(Model):
+    """What a unit's run is of its site, by the inventory as it was. `elsewhere`: nodes that are not of the unit. Groups
+    whose nodes all are of the unit are `within` it, itself among them; those that have none of its nodes are `apart`.
+    """
+
+    elsewhere: tuple[str, ...]
+    within: tuple[str, ...]
+    apart: tuple[str, ...]
+
+
 class RunInfo(Model):
     """run.json: what was asked, by which release, when.
 
@@ -36,6 +46,7 @@ class RunInfo(Model):
     origins: dict[str, Origin] = Field(default={})
     replaced: str | None = None
     unit: str | None = None  # the group of the inventory whose nodes alone were measured
+    part: UnitPart | None = None  # of a unit; None of a whole site, and of a run from before this was kept
 
     @property
     def created_at(self) -> datetime.datetime | None:

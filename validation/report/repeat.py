@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 
+from validation.base.counting import number_of
 from validation.base.errors import RunError
 from validation.kinds import KINDS, by_hand, job_for, title
 from validation.model import Measurement, Result, Topology, VerdictDoc
@@ -104,6 +105,10 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
         out.append("The data were made up: nothing in this report was measured on a machine.")
     if documents.topology.here is not None:
         out.append("No inventory declares this machine: nothing says what it was to be, and nothing is accepted.")
+    if documents.info.unit is not None:
+        part = documents.info.part
+        rest = f": {number_of(len(part.elsewhere), 'other node')} of the site had no part in it" if part else ""
+        out.append(f"Only unit {documents.info.unit} was measured{rest}.")
     no_probe = [c.id for c in verdict.criteria if c.reason_code == "no-probe"]
     if no_probe:
         out.append(f"This release has no measurement for: {', '.join(no_probe)}.")

@@ -145,6 +145,7 @@ def front(
     meta = (
         (labels["customer"], customer.customer),
         (labels["site"], customer.site and f"{customer.site} ({documents.info.site})"),
+        (labels["unit"], documents.info.unit),
         (labels["project"], customer.project),
         (labels["contact"], customer.contact),
         (labels["fabric"], f"{documents.fabric.title} ({documents.info.fabric})"),

@@ -39,7 +39,8 @@ class Point(Model):
 
     `node`: the node, or the subject as a verdict names it; None for all of the criterion. `due` is the last day,
     `opened` and `closed` are days; `opened_by` and `closed_by` the runs, None where a person did it. `blocking`: no
-    run is accepted while it is open.
+    run is accepted while it is open. `unit`: the group of the inventory whose run found it; with neither node nor unit
+    it is of the whole site.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -49,6 +50,7 @@ class Point(Model):
     text: Text
     criterion: Text | None = None
     node: Text | None = None
+    unit: Text | None = None
     owner: Text
     due: datetime.date
     blocking: StrictBool

@@ -202,7 +202,13 @@ def _not_covered(units: Sequence[Unit], declared: Sequence[str] | None) -> Itera
     if bare:
         shown = ", ".join(bare[:20]) + (f" and {len(bare) - 20} more" if bare[20:] else "")
         yield f"Not measured in a unit at least: {shown}."
-    held = [f"{point.id} of {one.of.run}" for one in units for point in one.of.points if point.state == "open"]
+    own = {point.id for one in units for point in one.of.points if not point.elsewhere}
+    held = [
+        f"{point.id} of {one.of.run}"
+        for one in units
+        for point in one.of.points
+        if point.state == "open" and not (point.elsewhere and point.id in own)
+    ]
     if held:
         yield f"Open points of the punch list: {', '.join(held[:20])}{' and more' if held[20:] else ''}."
     for one in units:

@@ -60,7 +60,7 @@ def judge(run: RunData) -> VerdictDoc:
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
     outcome, why = decide(case, debt, verdicts, missing)
-    points = follow(run.points, waived.judged, plan.run, day)
+    points = follow(run.points, waived.judged, plan.run, day, run.info.part)
     held = blocked(points) if outcome == "passed" else ""
     if held:
         outcome, why = "incomplete", [*why, held]

@@ -6,29 +6,48 @@ import datetime
 from collections.abc import Mapping, Sequence
 
 from validation.base.counting import be, number_of
-from validation.model import Judgement
+from validation.model import Judgement, UnitPart
 from validation.model.judgement import Judgements, others
 from validation.model.points import PointState
 from validation.rules.punch import Point
 
 _OPEN = {"fail": "fails", "not-measured": "was not measured", "waived": "is waived, not passed"}
 BY_HAND = "no criterion measures it, so a person closes it"
+ELSEWHERE = "it is of another unit than this run, which neither closes it nor is kept back by it"
 
 
 def follow(
-    points: Sequence[Point], judged: Mapping[str, Sequence[Judgement]], run: str, day: datetime.date | None
+    points: Sequence[Point],
+    judged: Mapping[str, Sequence[Judgement]],
+    run: str,
+    day: datetime.date | None,
+    part: UnitPart | None = None,
 ) -> tuple[PointState, ...]:
     """What the run says of each point. `judged`: criterion id -> its judgements, waivers already applied; `day` is the
-    run's.
+    run's, `part` what its unit is of the site.
     """
-    return tuple(_one(point, judged, run, day) for point in points)
+    return tuple(_one(point, judged, run, day, part) for point in points)
 
 
-def _one(point: Point, judged: Mapping[str, Sequence[Judgement]], run: str, day: datetime.date | None) -> PointState:
+def is_elsewhere(point: Point, part: UnitPart | None) -> bool:
+    """Whether a point is of nodes that are not of the run's unit. One of the whole site is of each unit, too."""
+    return part is not None and (point.node in part.elsewhere or point.unit in part.apart)
+
+
+def _one(
+    point: Point,
+    judged: Mapping[str, Sequence[Judgement]],
+    run: str,
+    day: datetime.date | None,
+    part: UnitPart | None,
+) -> PointState:
     proved, against, why = (False, False, BY_HAND) if point.criterion is None else _said(point, judged)
-    older = _older(point, run, day)
-    if proved and older:
-        proved, why = False, older
+    elsewhere = is_elsewhere(point, part)
+    less = ELSEWHERE if elsewhere else _older(point, run, day) or _narrow(point, part)
+    if elsewhere:
+        proved, against, why = False, False, less
+    elif proved and less:
+        proved, why = False, less
     by, reopened = point.closed_by, False
     if point.open:
         closed, by = proved, run if proved else None
@@ -53,7 +72,16 @@ def _one(point: Point, judged: Mapping[str, Sequence[Judgement]], run: str, day:
         why=why,
         reopened=reopened,
         late=not closed and day is not None and day > point.due,
+        unit=point.unit,
+        elsewhere=elsewhere,
     )
+
+
+def _narrow(point: Point, part: UnitPart | None) -> str:
+    """Why the run of a unit proves nothing of a point that is of more than the unit; "" where it is of no more."""
+    if part is None or point.node is not None or point.unit in part.within:
+        return ""
+    return f"this run is of a part of {f'unit {point.unit}' if point.unit else 'the site'}, and the point of all of it"
 
 
 def _older(point: Point, run: str, day: datetime.date | None) -> str:
