@@ -179,7 +179,7 @@ def test_a_medium_that_is_full_is_one_sentence_and_leaves_nothing_trusted(
 
     with monkeypatch.context() as changed:
         changed.setattr(building, "fetch", full)
-        with pytest.raises(UsageFault, match="No space left on device; the mirror is not signed"):
+        with pytest.raises(UsageFault, match=r"cannot be written: the medium is full; .*the mirror is not signed"):
             built(sources, monkeypatch, key, folder)
     with pytest.raises(UsageFault, match=r"mirror.txt.sig: is missing: .* not finished"):
         verifying.verify(folder, None, lambda words: None)

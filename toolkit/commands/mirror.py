@@ -192,8 +192,12 @@ def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
     from toolkit.mirror import verifying
     from toolkit.mirror.documents import size_words
 
-    with working("reading the mirror") as shown:
-        checked = verifying.verify(folder, signers, shown.now)
+    try:
+        with term_as_ctrl_c(), working("reading the mirror") as shown:
+            checked = verifying.verify(folder, signers, shown.now)
+    except KeyboardInterrupt:
+        click.echo("interrupted before every file was read: nothing is known of this mirror; run it again", err=True)
+        raise SystemExit(Exit.INTERRUPTED) from None
     if as_json:
         said = checked.said
         answers.say("mirror", {

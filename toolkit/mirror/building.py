@@ -14,7 +14,7 @@ from toolkit.mirror import extras, images, manifest, medium, openpgp
 from toolkit.mirror.documents import PLAN, Plan
 from toolkit.mirror.fetching import fetch
 from toolkit.mirror.publishing import publish
-from toolkit.mirror.room import full_disk_said, lacking, refuse_too_small
+from toolkit.mirror.room import lacking, medium_said, refuse_limits, refuse_too_small, still_to_come
 from validation.base.files import replace
 from validation.base.temporary import room
 from validation.signing import ssh
@@ -36,16 +36,12 @@ class Built:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One build of a mirror at a time. UsageFault where another goes on, or the folder cannot be made."""
-    try:
-        medium.refuse_others(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        medium.refuse_links(folder)
-        (folder / medium.PARTIAL).mkdir(exist_ok=True)
-        lock = (folder / medium.PARTIAL / "lock").open("w")
-    except OSError as fault:
-        raise UsageFault(f"{folder}: cannot be written: {fault.strerror}; name another folder") from None
-    with lock:
+    """One build of a mirror at a time. UsageFault where another goes on; OSError where the folder cannot be made."""
+    medium.refuse_others(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    medium.refuse_links(folder)
+    (folder / medium.PARTIAL).mkdir(exist_ok=True)
+    with (folder / medium.PARTIAL / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -56,14 +52,15 @@ def locked(folder: Path) -> Iterator[None]:
 def build(plan: Plan, folder: Path, key: ssh.Key, say: Say) -> Built:
     """Have all of the plan in the folder, sign the indices, and sign the list of all files.
 
-    UsageFault in one sentence for a folder that is no mirror's, a medium that is full, a server that stops, a key that
-    cannot sign; what came stays.
+    UsageFault in one sentence for a folder that is no mirror's, a medium that is full, read-only or of too small a file
+    system, a server that stops, a key that cannot sign; what came stays.
     """
     medium.refuse_inside(key.path, folder)
-    with locked(folder), full_disk_said(folder):
+    with medium_said(folder, lambda: still_to_come(plan, folder)), locked(folder):
         wanted = lacking(plan, folder)
         size = sum(package.size for _, package in wanted)
         refuse_too_small(folder, size)
+        refuse_limits(plan, folder)
         manifest.unsign(folder)
         fetch(wanted, folder, say)
         fingerprint = openpgp.own_key()

@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 from toolkit.errors import UsageFault
 from toolkit.mirror.apt_closure import HELPER
 from toolkit.mirror.documents import Package, Repository, size_words
-from toolkit.mirror.room import sha256
+from toolkit.mirror.room import FULL_AT, is_full, sha256
 from toolkit.mirror.tools import ToolFault, run
 from toolkit.working import duration
 from validation.base.counting import number_of
@@ -45,6 +45,8 @@ def _batch(batch: Sequence[tuple[Repository, Package]], folder: Path, left: int,
             return
         if fault is not None and fault.clock:
             raise fault
+        if is_full(folder, FULL_AT):
+            break  # no second try mends that
         if attempt < TRIES:
             time.sleep(pause_s * attempt)
     repository, package = waiting[0]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -43,28 +45,52 @@ def verify(folder: Path, signers: Path | None, say: Callable[[str], None]) -> Ch
     planned = _planned(folder)
     there = set(manifest.files(folder))
     names = sorted(there & set(signed.manifest))
-    sums, done = {}, 0
-    size = sum((folder / name).stat().st_size for name in names)
+    sums: dict[str, _Sum] = {}
+    done = 0
+    sizes = [_size(folder / name) for name in names]
+    size = sum(sizes)
+    asked_to_end = threading.Event()
     with ThreadPoolExecutor(WORKERS) as workers:
-        for name, found in zip(names, workers.map(lambda name: _sum(folder / name), names), strict=True):
-            sums[name] = found
-            done += (folder / name).stat().st_size
-            say(f"reading {number_of(len(names), 'file')}, {size_words(done)} of {size_words(size)} done")
+        try:
+            found = workers.map(lambda name: _sum(folder / name, asked_to_end), names)
+            for name, size_, one in zip(names, sizes, found, strict=True):
+                sums[name] = one
+                done += size_
+                say(f"reading {number_of(len(names), 'file')}, {size_words(done)} of {size_words(size)} done")
+        except BaseException:
+            asked_to_end.set()  # what waits is not read to its end
+            raise
     for name, wanted in sorted(signed.manifest.items()):
         if name not in there:
             faults.append(f"{name}: is missing; build the mirror again where it has internet, or copy the file again")
-        elif sums[name] != wanted:
+        elif sums[name].why:
+            faults.append(f"{name}: cannot be read: {sums[name].why}; the medium is broken, or was taken out")
+        elif sums[name].sha256 != wanted:
             faults.append(f"{name}: {_what(folder / name, planned.get(name))}")
     added = sorted({*there, *manifest.others(folder)} - set(signed.manifest))
     faults += [f"{name}: is not of this mirror; nobody has signed it" for name in added]
     return Checked(tuple(faults), len(names), size, signed.words, signed.said)
 
 
-def _sum(path: Path) -> str:
+class _Sum(NamedTuple):
+    """SHA-256 of a file, or why there is none."""
+
+    sha256: str
+    why: str
+
+
+def _sum(path: Path, asked_to_end: threading.Event) -> _Sum:
     try:
-        return sha256(path)
+        return _Sum(sha256(path, asked_to_end.is_set), "")
+    except OSError as fault:
+        return _Sum("", fault.strerror or "unknown error")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
     except OSError:
-        return ""
+        return 0
 
 
 def _planned(folder: Path) -> dict[str, Package]:
