@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
-from toolkit.errors import UsageFault
 from toolkit.mirror.apt_closure import HELPER
 from toolkit.mirror.documents import Package, Repository, size_words
 from toolkit.mirror.room import FULL_AT, is_full, sha256
@@ -52,7 +51,7 @@ def _batch(batch: Sequence[tuple[Repository, Package]], folder: Path, left: int,
     repository, package = waiting[0]
     left -= len(batch) - len(waiting)
     why = str(fault) if fault is not None else f"what came of {package.url} is not the planned file (SHA-256)"
-    raise UsageFault(
+    raise ToolFault(
         f"{repository.name}: {package.file.rsplit('/', 1)[-1]} cannot be had: {why}; {number_of(left, 'file')} of the "
         "mirror are still to come; run the same command, which goes on where it ended"
     )

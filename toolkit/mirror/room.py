@@ -13,6 +13,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.mirror.documents import Package, Plan, Repository, size_words
+from toolkit.mirror.tools import ToolFault
 from validation.base.counting import number_of
 
 #: For indices, and what a file system takes for itself.
@@ -168,9 +169,9 @@ def medium_said(folder: Path, left: Callable[[], int]) -> Iterator[None]:
             raise
         where = str(fault.filename2 or fault.filename or folder)  # of a copy the file that was written
         raise UsageFault(_said(where, fault.errno, folder, left)) from None
-    except UsageFault as fault:
+    except ToolFault:
         number = errno.EROFS if _read_only(folder) else errno.ENOSPC if is_full(folder, FULL_AT) else 0
-        if not number or str(fault).startswith(str(folder)):
+        if not number:
             raise
         raise UsageFault(_said(str(folder), number, folder, left)) from None
 
