@@ -18,6 +18,7 @@ from validation.run.read import Run, read
 from validation.trend import Trend, as_text, trend_of, write_formats
 from validation.trend.gather import Pair
 from validation.trend.metrics import metrics_text
+from validation.trend.soaks import soaks_of
 
 FORMATS = ("html", "pdf", "json")
 """Of the formats of a report, those that a trend has."""
@@ -98,7 +99,7 @@ def make(
     pairs, notes = ([_pair(folder) for folder in folders], []) if folders else _all(runs_dir)
     trend = trend_of(pairs, notes, least=1 if metrics else 2)
     if metrics is not None:
-        replace(metrics.path, metrics_text(trend, metrics.overdue_s), "give another file: --metrics")
+        replace(metrics.path, metrics_text(trend, metrics.overdue_s, soaks_of(pairs)), "give another file: --metrics")
     where = out or runs_dir / f"{trend.runs[-1].run}-trend"
     written = write_formats(trend, [name for name in FORMATS if name in formats], where)
     return Made(written.paths, written.left_out, trend)

@@ -15,9 +15,10 @@ from tests.support.alert_cases_bmc import BMC
 from tests.support.alert_cases_faults import FAULTS
 from tests.support.alert_cases_more import MORE
 from tests.support.alert_cases_parts import PARTS
+from tests.support.alert_cases_soak import SOAK
 from tests.support.alert_rules import ALERTS, FILES
 
-ALL = (*CASES, *PARTS, *MORE, *FAULTS, *BMC)
+ALL = (*CASES, *PARTS, *MORE, *FAULTS, *BMC, *SOAK)
 
 PROMTOOL = shutil.which("promtool")
 
