@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Dashboards of role monitoring, from the panels below: fabric, GPUs, a node, a user. That of the pool is kept by hand.
+"""Dashboards of role monitoring, from the panels below. That of the pool is kept by hand.
 
-python tools/make_dashboards.py             # writes roles/monitoring/files/{fabric,gpus,node,user}.json
+python tools/make_dashboards.py             # writes roles/monitoring/files/{fabric,gpus,servers,node,user}.json
 """
 
 from __future__ import annotations
@@ -99,6 +99,31 @@ GPUS = (
     Panel("GPUs", (("elastic_ai_gpu_info", ""),), kind="table"),
 )
 
+
+def per_server(title: str, metric: str, legend: str = "", unit: str = "short") -> Panel:
+    """One figure of each server's BMC, or of each of its parts."""
+    return Panel(title, ((metric, f"{{{{node}}}} {legend}".strip()),), unit)
+
+
+SERVERS = (
+    Panel("BMCs that do not answer", (("count(elastic_ai_bmc_up == 0) or vector(0)", ""),), kind="stat"),
+    Panel("Servers that are not well", (("count(elastic_ai_bmc_healthy == 0) or vector(0)", ""),), kind="stat"),
+    Panel("Power of all servers", (("sum(elastic_ai_bmc_power_watts)", "all"),), "watt"),
+    per_server("Power", "elastic_ai_bmc_power_watts", unit="watt"),
+    per_server("Temperature", "elastic_ai_bmc_temperature_celsius", "{{sensor}}", "celsius"),
+    per_server(
+        "Degrees below what the maker calls critical",
+        "elastic_ai_bmc_temperature_critical_celsius - elastic_ai_bmc_temperature_celsius",
+        "{{sensor}}",
+        "celsius",
+    ),
+    per_server("Fans, turns a minute", "elastic_ai_bmc_fan_rpm", "{{fan}}"),
+    per_server("Fans, of what they can", "elastic_ai_bmc_fan_ratio", "{{fan}}", "percentunit"),
+    per_server("Power supplies are redundant", "elastic_ai_bmc_redundant"),
+    per_server("Health", "elastic_ai_bmc_healthy"),
+    per_server("Power supplies and fans that are well", "elastic_ai_bmc_part_healthy", "{{kind}} {{slot}}"),
+)
+
 _NODE = 'node="$node"'
 NODE = (
     Panel("Alerts", ((f'count(ALERTS{{{_NODE},alertstate="firing"}}) or vector(0)', ""),), kind="stat"),
@@ -157,6 +182,7 @@ USER = (
 DASHBOARDS = (
     Dashboard("fabric", "Elastic AI: fabric", FABRIC),
     Dashboard("gpus", "Elastic AI: GPUs", GPUS),
+    Dashboard("servers", "Elastic AI: servers by their BMCs", SERVERS),
     Dashboard("node", "Elastic AI: a node", NODE, ("node", "label_values(up, node)")),
     Dashboard("user", "Elastic AI: a user", USER, ("user", "label_values(elastic_ai_pool_user_gpus, user)")),
 )

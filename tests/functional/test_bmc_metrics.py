@@ -19,7 +19,7 @@ from toolkit.lab.bmc.bmcfaults import BMC_FAULTS
 from toolkit.lab.bmc.constructed import CHASSIS, SYSTEM
 from toolkit.lab.bmc.emulated import SESSIONS, EmulatedBmc, Traps
 from validation.base.project import ROOT
-from validation.probes import redfish
+from validation.probes import redfish, redfish_parts
 
 pytestmark = pytest.mark.computes
 Found = tuple[dict[tuple[str, ...], float], str | None]
@@ -78,7 +78,25 @@ def test_three_generations_say_how_their_servers_are(program: Any, tmp_path: Pat
         ("part_healthy", "n1", "fan", "Fan1"): 1,
         ("temperature_celsius", "n1", "Inlet"): 23,
         ("temperature_critical_celsius", "n1", "Inlet"): 47,
+        ("power_watts", "n1"): 900,
+        ("fan_rpm", "n1", "Fan1"): 9000,
+        **({("fan_ratio", "n1", "Fan1"): 0.45} if kind != "14G" else {}),
     }
+
+
+@pytest.mark.parametrize(
+    ("doc", "said"),
+    [
+        ({"FanName": "F", "Reading": 30, "ReadingUnits": "Percent"}, [("ratio", 0.3)]),
+        ({"FanName": "F", "Reading": 9000, "ReadingUnits": "RPM"}, [("rpm", 9000)]),
+        ({"FanName": "F", "Reading": 9000, "ReadingUnits": "Furlongs"}, []),
+        ({"FanName": "F", "Reading": None, "SpeedPercent": {"Reading": None}}, []),
+        ({"FanName": "F", "Status": {"State": "Absent"}, "Reading": 0}, []),
+        ({"Name": "F", "SpeedPercent": {"Reading": 0, "SpeedRPM": 0}}, [("ratio", 0), ("rpm", 0)]),
+    ],
+)
+def test_how_fast_a_fan_turns_is_told_in_what_the_bmc_says(doc: dict[str, Any], said: list[tuple[str, float]]) -> None:
+    assert [(one["kind"], one["value"]) for one in redfish_parts.speeds(doc)] == said
 
 
 def test_a_power_supply_without_input_is_named(program: Any, tmp_path: Path) -> None:

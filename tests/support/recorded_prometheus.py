@@ -1,7 +1,8 @@
 """A real Prometheus whose past is what a lab's exporters said, for dashboards and what draws them.
 
 tests/data/monitoring: what node-exporter said on head and gpu1 of a lab (node-exporter 1.5, emulated GPUs), cut to what
-dashboards ask for. What a lab of containers has not (RDMA, PCIe errors, pauses, leases) is constructed here.
+dashboards ask for. What a lab of containers has not (RDMA, PCIe errors, pauses, leases), and what its
+BMCs say (as emulated ones do: test_bmc_metrics.py), is constructed here.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from tests.support.alerting import free_port, until
 DATA = Path(__file__).parents[1] / "data/monitoring"
 STEP_S, READINGS = 15, 80
 CONSTRUCTED = """
+elastic_ai_bmc_fan_ratio{fan="Fan1"} 0.45
+elastic_ai_bmc_fan_rpm{fan="Fan1"} 9000
+elastic_ai_bmc_healthy 1
+elastic_ai_bmc_part_healthy{kind="psu",slot="PSU.Slot.1"} 1
+elastic_ai_bmc_power_watts 900
+elastic_ai_bmc_redundant 1
+elastic_ai_bmc_temperature_celsius{sensor="Inlet"} 23
+elastic_ai_bmc_temperature_critical_celsius{sensor="Inlet"} 47
+elastic_ai_bmc_up 1
 elastic_ai_gpu_nvlink_errors{gpu="0",kind="replay"} 3
 elastic_ai_gpu_power_watts{gpu="0"} 250
 elastic_ai_gpu_rows_remapped{gpu="0"} 1

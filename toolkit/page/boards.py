@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-TITLES = {"pool": "Pool", "fabric": "Fabric", "gpus": "GPUs", "node": "A node", "user": "My use"}
+TITLES = {"pool": "Pool", "fabric": "Fabric", "gpus": "GPUs", "servers": "Servers", "node": "A node", "user": "My use"}
 """Dashboards by the name of their file, in the order in which they are offered."""
 CHOSEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 """A name of a node or user that may stand in a query."""

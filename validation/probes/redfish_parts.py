@@ -156,6 +156,21 @@ def fan(doc: Doc) -> Doc | None:
     )
 
 
+def speeds(doc: Doc) -> list[Doc]:
+    """How fast a fan turns: a minute (`rpm`), or as a `ratio` of what it can; as far as it says."""
+    share = part_of(doc, "SpeedPercent")
+    said = [("ratio", number(share, "Reading"), 100), ("rpm", number(share, "SpeedRPM"), 1)]
+    old = {"RPM": ("rpm", 1), "Percent": ("ratio", 100)}.get(text(doc, "ReadingUnits") or "RPM")
+    if old is not None:
+        said.append((old[0], number(doc, "Reading"), old[1]))
+    made = fan(doc)
+    return [
+        {"name": made["slot"], "kind": kind, "value": value / whole}
+        for kind, value, whole in said
+        if made is not None and value is not None
+    ]
+
+
 def redundancy(power: Doc, groups: Iterable[Doc], key: str) -> None:
     """What the groups of power supplies are, into `power`."""
     for group in groups:

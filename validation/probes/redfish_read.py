@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -41,6 +42,7 @@ class Reading:
         self._session = session
         self._expand = False
         self.missing: list[dict[str, str]] = []
+        self.speeds: list[Doc] = []  # of fans
 
     def miss(self, what: str, why: str) -> None:
         """Something was not read."""
@@ -120,6 +122,7 @@ class Reading:
             "health": self.section("health", lambda: redfish_parts.rollup(system), None),
             "power": self._power(chassis),
             "temperatures": self.section("temperatures", lambda: self._temperatures(chassis), []),
+            "fans": self.speeds,
             "missing": self.missing,
         }
 
@@ -303,15 +306,18 @@ class Reading:
                 power["limit_w"] = number(part_of(one, "PowerLimit"), "LimitInWatts")
                 power["draw_w"] = number(one, "PowerConsumedWatts")
 
+        def fan(doc: Doc) -> Doc | None:
+            with suppress(Unread):  # an odd speed costs no fan
+                self.speeds += redfish_parts.speeds(doc)
+            return redfish_parts.fan(doc)
+
         def fans() -> None:
             if "ThermalSubsystem" in chassis:
                 subsystem = self.get(link(chassis, "ThermalSubsystem"))
-                power["parts"] += self.each(link(subsystem, "Fans"), "fan", redfish_parts.fan)
+                power["parts"] += self.each(link(subsystem, "Fans"), "fan", fan)
             else:
                 whole = self.get(link(chassis, "Thermal"))
-                power["parts"] += [
-                    made for one in listed(whole, "Fans") if (made := redfish_parts.fan(one)) is not None
-                ]
+                power["parts"] += [made for one in listed(whole, "Fans") if (made := fan(one)) is not None]
 
         self.section("power", new if "PowerSubsystem" in chassis else old, None)
         self.section("fans", fans, None)

@@ -27,6 +27,9 @@ HELP = {
     "elastic_ai_bmc_healthy": "1 where the server is well by its BMC, all parts together, 0 where it is not.",
     "elastic_ai_bmc_part_healthy": "1 where a power supply or fan is well by the BMC, 0 where it is not.",
     "elastic_ai_bmc_redundant": "1 where the power supplies are redundant by the BMC, 0 where they are not.",
+    "elastic_ai_bmc_power_watts": "What the whole server draws by its BMC.",
+    "elastic_ai_bmc_fan_rpm": "How often a fan turns a minute by the BMC.",
+    "elastic_ai_bmc_fan_ratio": "How fast a fan turns by the BMC, as a share of what it can.",
     "elastic_ai_bmc_temperature_celsius": "Temperatures of the server by its BMC.",
     "elastic_ai_bmc_temperature_critical_celsius": "From which temperature on the server's maker calls it critical.",
 }
@@ -39,6 +42,11 @@ def samples_of(node, found):
     for metric, said in (("healthy", found["health"]), ("redundant", power["redundancy_health"])):
         if said is not None:
             samples[f"elastic_ai_bmc_{metric}", node] = (of_node, int(said == "OK"))
+    if power["draw_w"] is not None:
+        samples["elastic_ai_bmc_power_watts", node] = (of_node, power["draw_w"])
+    for one in found["fans"][:MOST_SENSORS]:
+        labels = {**of_node, "fan": one["name"][:MOST_NAME]}
+        samples[f"elastic_ai_bmc_fan_{one['kind']}", labels["fan"]] = (labels, one["value"])
     for part in power["parts"][:MOST_SENSORS]:
         if part["health"] is not None:
             labels = {**of_node, "kind": part["kind"], "slot": part["slot"][:MOST_NAME]}

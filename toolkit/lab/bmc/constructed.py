@@ -189,7 +189,8 @@ def _power(put: Any, collection: Any, made: Kind, own: str) -> None:
         )
         links["EnvironmentMetrics"] = put(f"{CHASSIS}/EnvironmentMetrics", PowerWatts={"Reading": 900},
                                           PowerLimitWatts={"ControlMode": "Disabled", "SetPoint": 0})  # fmt: skip
-        fans = [put(f"{CHASSIS}/ThermalSubsystem/Fans/Fan1", Name="Fan1", Status=OK)]
+        fans = [put(f"{CHASSIS}/ThermalSubsystem/Fans/Fan1", Name="Fan1", Status=OK,
+                    SpeedPercent={"Reading": 45, "SpeedRPM": 9000})]  # fmt: skip
         links["ThermalSubsystem"] = put(
             f"{CHASSIS}/ThermalSubsystem", Fans=collection(f"{CHASSIS}/ThermalSubsystem/Fans", fans)
         )
