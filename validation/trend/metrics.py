@@ -45,7 +45,7 @@ class _Site(Collector):
             "elastic_ai_site_passed": (("outcome",), [((newest.outcome,), float(newest.outcome == "passed"))]),
             "elastic_ai_site_soak_findings": (
                 ("criterion", "subject", "found"),
-                [((f.criterion, f.subject, f.found), float(f.count)) for f in self.soaks[:MOST_FINDINGS]],
+                [((f.criterion, f.subject, f.found), float(f.segments)) for f in self.soaks[:MOST_FINDINGS]],
             ),
             "elastic_ai_site_drift_ratio": (
                 ("criterion", "subject", "kind"),

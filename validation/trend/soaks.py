@@ -24,7 +24,7 @@ class SoakFinding(NamedTuple):
     criterion: str
     subject: str
     found: Found
-    count: int
+    segments: int
 
 
 def soaks_of(runs: Sequence[tuple[Run, VerdictDoc]]) -> tuple[SoakFinding, ...]:
