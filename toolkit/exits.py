@@ -269,8 +269,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     },
     "mirror verify": {
         Exit.OK: "the signature is good, and every file is the signed one",
-        Exit.FAILED: "a file is damaged, missing, added or of another release, or the signature is not good; each is "
-        "named",
+        Exit.FAILED: "a file is damaged, missing, added or of another release, the signature is not good, or it "
+        "is older than the last mirror of its site; each is named",
         Exit.USAGE: f"{_USAGE}, or the folder is no mirror, or one that was not finished",
         Exit.INTERRUPTED: _INTERRUPTED,
     },

@@ -30,6 +30,11 @@ at_option = click.option(
     "--at", multiple=True, metavar="NAME=ADDRESS",
     help="Reach this repository of the inventory, as docker, at another address from here. Repeatable.",
 )  # fmt: skip
+older_option = click.option(
+    "--older",
+    is_flag=True,
+    help="Take it though a newer mirror of this site was accepted here, and keep it as the last.",
+)
 recorded_option = click.option(
     "--recorded", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="FOLDER",
     help="Take kernel and GPUs of the nodes from this folder, as preflight recorded them.",
@@ -180,17 +185,20 @@ def build(folder: Path, inventory: Path, key: Path, **given: Any) -> None:
 @mirror.command(epilog=epilogue("mirror verify"))
 @folder_argument
 @signers_option
+@older_option
 @json_option
-def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
+def verify(folder: Path, signers: Path | None, older: bool, as_json: bool) -> None:
     """Check the signature of a mirror, and every file against it.
 
-    A file that is damaged, missing, of another release or added is named.
+    A file that is damaged, missing, of another release or added is named. With --signers a mirror without a fault is
+    kept as the last one of its site on this machine; one that was signed before it is a fault.
 
     \b
     toolkit mirror verify /mnt/medium --signers signers
     """
-    from toolkit.mirror import verifying
+    from toolkit.mirror import accepted, manifest, verifying
     from toolkit.mirror.documents import size_words
+    from toolkit.mirror.room import sha256
 
     try:
         with term_as_ctrl_c(), working("reading the mirror") as shown:
@@ -198,21 +206,24 @@ def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
     except KeyboardInterrupt:
         click.echo("interrupted before every file was read: nothing is known of this mirror; run it again", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
+    said, listed = checked.said, sha256(folder / manifest.MANIFEST)
+    before = "" if older else accepted.older(said, listed)
+    faults = [*checked.faults, *([before] if before else [])]
+    if signers is not None and not faults:
+        accepted.accept(said, listed)
     if as_json:
-        said = checked.said
         answers.say("mirror", {
             "folder": str(folder), "site": said.get("site"), "signed": said.get("signed"), "key": said.get("key"),
             "signature": checked.signature, "files": checked.files, "size_bytes": checked.size,
-            "faults": list(checked.faults),
+            "faults": faults,
         })  # fmt: skip
-        raise SystemExit(Exit.FAILED if checked.faults else Exit.OK)
-    for fault in checked.faults:
+        raise SystemExit(Exit.FAILED if faults else Exit.OK)
+    for fault in faults:
         click.echo(fault, err=True)
-    said = checked.said
     click.echo(f"{number_of(checked.files, 'file')}, {size_words(checked.size)}; for {said.get('site', '?')}")
     click.echo(f"signed {said.get('signed', '?')} with {said.get('key', '?')}: {checked.signature}")
-    click.echo(f"{number_of(len(checked.faults), 'fault')}" if checked.faults else "every file is the signed one")
-    raise SystemExit(Exit.FAILED if checked.faults else Exit.OK)
+    click.echo("every file is the signed one" if not checked.faults else number_of(len(checked.faults), "fault"))
+    raise SystemExit(Exit.FAILED if faults else Exit.OK)
 
 
 @mirror.command(epilog=epilogue("mirror serve"))
@@ -227,6 +238,7 @@ def verify(folder: Path, signers: Path | None, as_json: bool) -> None:
 @click.option("--private-key", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Use this private key for HTTPS (PEM).")  # fmt: skip
 @signers_option
+@older_option
 def serve(folder: Path, listen: str, **given: Any) -> None:
     """Serve a mirror in the hall, and write what the inventory needs for it.
 
@@ -238,7 +250,8 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
     toolkit mirror serve /mnt/medium --signers signers --listen 10.0.0.5:8080 \\
         --vars inventories/SITE/group_vars/all/mirror.yml
     """
-    from toolkit.mirror import images, manifest, medium, serving
+    from toolkit.mirror import accepted, images, manifest, medium, serving
+    from toolkit.mirror.room import sha256
     from validation.base.files import replace
 
     where = serving.place(listen, given["certificate"], given["private_key"])
@@ -247,6 +260,9 @@ def serve(folder: Path, listen: str, **given: Any) -> None:
     signed = manifest.read(folder, given["signers"])
     if not signed.good:
         raise UsageFault(f"{folder}: its signature is not good: {signed.words}; nothing is served")
+    before = "" if given["older"] else accepted.older(signed.said, sha256(folder / manifest.MANIFEST))
+    if before:
+        raise UsageFault(f"{folder}: {before}; nothing is served")
     serving.refuse_changed(folder, signed)
     whose = signed.words if given["signers"] else "whose key that is was not checked: name --signers"
     said = signed.said
