@@ -67,7 +67,7 @@ def lab() -> None:
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab up --os ubuntu2404    Debian nodes that imitate an Ubuntu server (stand-in)
-    toolkit lab up --os el9           the same of EL 9, with dnf, NetworkManager and firewalld
+    toolkit lab up --os el10          the same of EL 10 (or el9), with dnf, NetworkManager and firewalld
     toolkit lab up --bmc --switch     with an emulated BMC for each node, and a switch that shows its ports
     toolkit lab up --add gpu3         one node more in a lab that runs; toolkit lab down --node gpu3 takes it away
     toolkit lab ssh gpu1              a shell on a node
@@ -104,8 +104,9 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--os",
             "os_name",
             type=click.Choice(list(RELEASES)),
-            help="Make nodes of this release. Those of Ubuntu and EL 9 imitate it over Debian 12 (stand-in), "
-            "unless the machine runs that release.  [default: the machine's own]",
+            help="Make nodes of this release. Those of Ubuntu and EL imitate it over Debian (stand-in): "
+            "identity, packages' manners and network, not kernel and programs; not if the machine runs that release.  "
+            "[default: the machine's own]",
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
         click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),

@@ -18,12 +18,15 @@ from toolkit.errors import LabError
 from validation.model.load import ConfigError, load_yaml
 
 #: Suites of Debian-like systems by their key in the roles' tables.
-CODENAMES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "jammy", "ubuntu2404": "noble"}
+CODENAMES = {
+    **{"debian12": "bookworm", "debian13": "trixie"},
+    **{"ubuntu2204": "jammy", "ubuntu2404": "noble", "ubuntu2604": "resolute"},
+}
 #: Debian policy 5.6.1 and 5.6.12.
 NAME = r"[a-z0-9][a-z0-9+.-]+"
 Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 Version = Annotated[str, StringConstraints(pattern=r"^(\d+:)?\d[A-Za-z0-9.+~-]*$")]
-System = Literal["debian12", "debian13", "ubuntu2204", "ubuntu2404"]
+System = Literal["debian12", "debian13", "ubuntu2204", "ubuntu2404", "ubuntu2604"]
 OneLine = Annotated[str, StringConstraints(pattern=r"^[^\n]*$")]
 RELATIONS = ("depends", "pre_depends", "recommends", "conflicts", "breaks", "replaces", "provides")
 

@@ -106,6 +106,7 @@ def inventory_document(
         system = load_system(os_key(spec.os))
         common["stack_release"] = system.stack
         common |= {"ansible_python_interpreter": f"/{PLATFORM_PYTHON}"} if system.python else {}
+        common |= system.stated
         common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
     if spec.mirror:
         from toolkit.lab import mirrored  # here, for few labs have one
@@ -147,6 +148,13 @@ def _standing_frameworks(spec: LabSpec, hosts: Path, anew: Collection[str]) -> d
         if one.engine not in anew and hosts.is_file() and one.given(spec.dir):
             found |= one.standing(yaml.safe_load(hosts.read_text())["all"]["vars"])
     return found
+
+
+def _labels(spec: LabSpec) -> str:
+    """What says of values that a site states of its own repositories that these are a stand-in's."""
+    stated = load_system(os_key(spec.os)).stated if spec.over else {}
+    words = "values of this stand-in; a site states those of its own repositories"
+    return f"# {', '.join(stated)}: {words}.\n" if stated else ""
 
 
 def write_inventory(
@@ -197,6 +205,7 @@ def write_inventory(
     places = (key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
     document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
-    hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written again each time.\n{text}")
+    head = f"# Written by 'toolkit lab up' for lab '{spec.name}'; written again each time.\n"
+    hosts.write_text(f"{head}{_labels(spec)}{text}")
     give_to_caller(*made, folder, private, key, known_hosts, hosts, vendor_keys, *copies)
     return hosts

@@ -1,6 +1,6 @@
-"""Data of the RPM packages that stand in for EL 9's and the vendors' in a lab: names, versions, relations, no content.
+"""Data of the RPM packages that stand in for EL's and the vendors' in a lab: names, versions, relations, no content.
 
-One YAML file per repository in toolkit/lab/vendor/el9/; toolkit.lab.rpmrepo makes signed repositories of them.
+One YAML file per repository in toolkit/lab/vendor/SYSTEM/; toolkit.lab.rpmrepo makes signed repositories of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, 
 from validation.base import project
 from validation.model.load import ConfigError, load_yaml
 
-#: The system whose packages these are, as in the tables of the roles.
+#: The system that has all of them written out; another one takes its.
 SYSTEM = "el9"
 #: Version and release of an RPM, without its epoch, which is an entry of its own.
 Evr = Annotated[str, StringConstraints(pattern=r"^\d[A-Za-z0-9._+~^]*-[A-Za-z0-9][A-Za-z0-9._+~^]*$")]
@@ -40,10 +40,11 @@ class RpmPackage(StrictModel):
 
     stack: what of the stack release `current` is wanted of it ("cuda.nccl"), which is one of its versions, too, in that
     `form`. like: REPOSITORY/PACKAGE of vendor/*.yml whose files it brings. In texts {version} is version and release,
-    {upstream} without release, {evr} with the epoch, {machine} the machine's architecture.
+    {upstream} without release, {evr} with the epoch, {machine} the machine's architecture. system: is filled in.
     """
 
     name: RpmName
+    system: str = SYSTEM
     epoch: int | None = None
     versions: list[Evr] = Field(min_length=1)
     stack: Annotated[str, StringConstraints(pattern=r"^([a-z_]+\.[a-z_]+)?$")] = ""
@@ -60,7 +61,7 @@ class RpmPackage(StrictModel):
 
     def every_version(self) -> list[str]:
         """Those listed, and that of the stack release."""
-        wanted = stack_version(self.stack) if self.stack else ""
+        wanted = stack_version(self.stack, self.system) if self.stack else ""
         return list(dict.fromkeys([*self.versions, *([self.form.format(wanted)] if wanted else [])]))
 
     def every_file(self) -> dict[str, PackagedFile]:
@@ -94,10 +95,17 @@ class Streams(StrictModel):
 
 
 class RpmRepository(StrictModel):
-    """One repository. With `of_system` it is the system's own: its nodes have it from the beginning."""
+    """One repository. With `of_system` it is the system's own: its nodes have it from the beginning.
+
+    takes: the system whose repository of this name has all other packages but those `without`; ".el9" in their texts is
+    then ".el10". Module streams are not taken.
+    """
 
     repo: Name
+    system: str = SYSTEM
     of_system: bool = False
+    takes: Literal["", "el9"] = ""
+    without: list[RpmName] = Field(default_factory=list)
     source: str
     streams: Streams | None = None
     packages: list[RpmPackage]
@@ -113,38 +121,58 @@ class RpmRepository(StrictModel):
             seen.add(package.name)
         return self
 
+    def of(self, system: str) -> RpmRepository:
+        """The same of a system, whose stack its packages follow."""
+        packages = [one.model_copy(update={"system": system}) for one in self.packages]
+        return self.model_copy(update={"system": system, "packages": packages})
+
+    def with_those_of(self, other: RpmRepository) -> RpmRepository:
+        """With the packages that it takes from the repository of the other system."""
+        own = {one.name for one in self.packages}
+        absent = sorted(set(self.without) - {one.name for one in other.packages})
+        if absent:
+            raise ValueError(f"without: {', '.join(absent)} is not in vendor/{other.system}/{other.repo}.yml")
+        taken = [one for one in other.packages if one.name not in {*own, *self.without}]
+        renamed = [one.model_dump_json().replace(f".{other.system}", f".{self.system}") for one in taken]
+        packages = [*self.packages, *map(RpmPackage.model_validate_json, renamed)]
+        return self.model_copy(update={"packages": packages}).of(self.system)
+
 
 @cache
-def stack_version(key: str) -> str:
-    """What the stack release `current` wants on EL 9: of "cuda.nccl" its version; "" where it names none.
+def stack_version(key: str, system: str) -> str:
+    """What the stack release `current` wants on a system: of "cuda.nccl" its version; "" where it names none.
 
     LabError for a key that the stacks do not have.
     """
     path = project.file("stacks/current.yml")
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))["stack_data"]["sets"][SYSTEM]
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))["stack_data"]["sets"][system]
         component, part = key.split(".")
         return str(found[component][part])
     except (OSError, KeyError) as e:
-        raise LabError(f"{path}: {SYSTEM} has no {key}, of which a stand-in is to be made") from e
+        raise LabError(f"{path}: {system} has no {key}, of which a stand-in is to be made") from e
 
 
 def _files_of(like: str) -> dict[str, PackagedFile]:
     repo, name = like.split("/")
     found = [p for one in load_fake_packages() if one.repo == repo for p in one.packages if p.name == name]
     if not found:
-        raise LabError(f"toolkit/lab/vendor/{SYSTEM}: like: {like} is in no vendor/{repo}.yml")
+        raise LabError(f"toolkit/lab/vendor: like: {like} is in no vendor/{repo}.yml")
     return dict(found[-1].files)
 
 
-def load_rpm_packages() -> list[RpmRepository]:
-    """All repositories. LabError with file, line and entry for the first fault."""
+def load_rpm_packages(system: str = SYSTEM) -> list[RpmRepository]:
+    """All repositories of a system. LabError with file, line and entry for the first fault."""
     found = []
-    for path in sorted(Path(str(resources.files("toolkit.lab") / "vendor" / SYSTEM)).glob("*.yml")):
+    for path in sorted(Path(str(resources.files("toolkit.lab") / "vendor" / system)).glob("*.yml")):
         try:
-            one = load_yaml(path, RpmRepository)
+            one = load_yaml(path, RpmRepository).of(system)
+            if one.takes:
+                one = one.with_those_of(load_yaml(path.parents[1] / one.takes / path.name, RpmRepository))
         except ConfigError as e:
             raise LabError(str(e)) from e
+        except ValueError as e:
+            raise LabError(f"{path}: {e}") from e
         if one.repo != path.stem:
             raise LabError(f"{path}: repo: is '{one.repo}'; the file name says '{path.stem}'")
         found.append(one)

@@ -15,7 +15,6 @@ from toolkit.errors import LabError
 from toolkit.lab.debrepo import DESCRIPTION, EPOCH, Served, fingerprint, gpg_home, signing_key
 from toolkit.lab.rpm_packages import (
     RELATIONS,
-    SYSTEM,
     RpmPackage,
     RpmRepository,
     Streams,
@@ -42,12 +41,12 @@ AutoReqProv: no
 """
 
 
-def rpm_repositories(say: Callable[[str], None]) -> Served:
-    """The repositories of the packaged data, made first when the cache lacks them. Safe from several processes.
+def rpm_repositories(system: str, say: Callable[[str], None]) -> Served:
+    """The repositories of a system's packaged data, made first when the cache lacks them. Safe from several processes.
 
     Raises LabError for data that do not fit, or for packages that rpmbuild refuses.
     """
-    repositories = load_rpm_packages()
+    repositories = load_rpm_packages(system)
     root = cache_root() / "vendor"
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
@@ -55,7 +54,7 @@ def rpm_repositories(say: Callable[[str], None]) -> Served:
         keys = signing_key(root)
         signer = fingerprint(keys / "key.asc")
         recipe = "\n".join([fingerprint_of(repositories), signer, MACHINE, Path(__file__).read_text()])
-        folder = root / f"{SYSTEM}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+        folder = root / f"{system}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
         if not folder.is_dir():
             say("making the RPM stand-in packages (once per change)")
             partial = folder.with_suffix(".partial")
@@ -66,9 +65,9 @@ def rpm_repositories(say: Callable[[str], None]) -> Served:
 
 
 def make_repositories(repositories: Sequence[RpmRepository], root: Path, keys: Path) -> None:
-    """`root`/<repo>/el9/ for each: packages and index signed with the key in `keys`, module streams in the index."""
+    """`root`/<repo>/<system>/ for each: packages and index signed with the key in `keys`, streams in the index."""
     for one in repositories:
-        folder = root / one.repo / SYSTEM
+        folder = root / one.repo / one.system
         folder.mkdir(parents=True)
         _build(one, folder, root / "build")
     shutil.rmtree(root / "build")
@@ -83,7 +82,7 @@ def make_repositories(repositories: Sequence[RpmRepository], root: Path, keys: P
         }
         defined = [f"--define={name} {value}" for name, value in settings.items()]
         for one in repositories:
-            folder = root / one.repo / SYSTEM
+            folder = root / one.repo / one.system
             run(["rpmsign", *defined, "--addsign", *map(str, sorted(folder.glob("*.rpm")))])
             run(["createrepo_c", "--quiet", "--workers=2", str(folder)])
             if one.streams:
@@ -110,7 +109,7 @@ def _build(one: RpmRepository, folder: Path, work: Path) -> None:
         try:
             run(["env", f"SOURCE_DATE_EPOCH={EPOCH}", "rpmbuild", "-bb", "--quiet", *places, str(spec)])
         except LabError as e:
-            raise LabError(f"toolkit/lab/vendor/{SYSTEM}/{one.repo}.yml: {e}") from e
+            raise LabError(f"toolkit/lab/vendor/{one.system}/{one.repo}.yml: {e}") from e
 
 
 def _filled(package: RpmPackage, version: str, text: str) -> str:

@@ -46,7 +46,9 @@ RELEASES = {
     "debian13": Release("debian", "13", "trixie"),
     "ubuntu2204": Release("ubuntu", "22.04", "jammy", over="debian12"),
     "ubuntu2404": Release("ubuntu", "24.04", "noble", over="debian12"),
+    "ubuntu2604": Release("ubuntu", "26.04", "resolute", over="debian13"),
     "el9": Release("rocky", "9.6", "", over="debian12"),
+    "el10": Release("rocky", "10.1", "", over="debian13"),
 }
 
 

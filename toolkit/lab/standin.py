@@ -27,12 +27,13 @@ from validation.model.load import ConfigError, load_yaml
 
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
 KEYRING = "usr/share/keyrings/elastic-ai-lab.asc"
+Variable = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]+$")]
 #: Words that texts of a node may have in braces.
 WORDS = ("name", "management", "gateway", "proxy", "claim")
 #: Where programs of the base lie that the system shown has not. The base itself needs them while an image is made.
 HIDDEN = "usr/local/libexec/elastic-ai-lab/hidden"
-#: A Python of EL 9's version, where the machine has one, and the name by which EL's own tools call theirs.
-PYTHON = "opt/elastic-ai-lab/python3.9"
+#: A Python of EL's version, where the machine has one, and the name by which EL 9's own tools call theirs.
+PYTHON = "opt/elastic-ai-lab/python"
 PLATFORM_PYTHON = "usr/libexec/platform-python"
 RPM_KEY = "etc/pki/rpm-gpg/RPM-GPG-KEY-elastic-ai-lab"
 
@@ -44,7 +45,8 @@ class System(StrictModel):
     `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; off: of the
     packages' units those that do not; hidden: files of the base that the system has not; files: their text, in the
     image; commands: run in it last; node_files: in each node, where they are not empty; claims: how the site configures
-    the fabric port, by turns from node to node; stack: the stack release of the lab's inventory; python: the
+    the fabric port, by turns from node to node; stack: the stack release of the lab's inventory; stated: variables of
+    it that a site states of its own repositories, with the values of this stand-in; python: the
     version that Ansible's modules run on, where the machine has one to copy.
     """
 
@@ -52,7 +54,8 @@ class System(StrictModel):
     packages: tuple[Name, ...] = ()
     repository: Name | None = None
     stack: Name = "rehearsal"
-    python: Literal["", "3.9"] = ""
+    stated: dict[Variable, str] = Field(default_factory=dict)
+    python: Literal["", "3.9", "3.12"] = ""
     enabled: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     hidden: tuple[AbsolutePath, ...] = ()
@@ -129,8 +132,12 @@ class Guise:
         """The repository as apt reads it, and the packages installed."""
         if self.system.repository:
             shutil.copyfile(self.signer, root / KEYRING)
-            source = f"deb [signed-by=/{KEYRING}] http://{VENDOR_HOST}/{self.system.repository}/{self.key}/ ./\n"
-            (root / "etc/apt/sources.list.d/lab-system.list").write_text(source)
+            address = f"http://{VENDOR_HOST}/{self.system.repository}/{self.key}/"
+            # Ubuntu's own entries are of deb822 since 23.10.
+            line = f"deb [signed-by=/{KEYRING}] {address} ./\n"
+            stanza = f"Types: deb\nURIs: {address}\nSuites: ./\nSigned-By: /{KEYRING}\n"
+            name, text = ("list", line) if self.key == "ubuntu2204" else ("sources", stanza)
+            (root / f"etc/apt/sources.list.d/lab-system.{name}").write_text(text)
         self._install(root, ["dpkg", "--install"])
 
     def _rpms(self, root: Path) -> None:
@@ -175,7 +182,7 @@ def repositories(key: str, say: Callable[[str], None]) -> Served:
         return vendor_repositories(say)
     from toolkit.lab.rpmrepo import rpm_repositories  # here, for no other system needs them
 
-    return rpm_repositories(say)
+    return rpm_repositories(key, say)
 
 
 def load_system(key: str) -> System:
