@@ -18,6 +18,7 @@ from tests.support import real_apt
 from tests.support.node_modules import ROOT, load
 from toolkit.lab.debrepo import make_key, make_repositories
 from toolkit.lab.fake_packages import FakeRepository, load_fake_packages
+from toolkit.lab.standin import load_system
 
 pytestmark = pytest.mark.engines
 
@@ -104,6 +105,20 @@ def test_driver_cuda_and_dcgm_of_every_set_are_had_in_one_release_each(system: s
             assert set(plan["packages"]) < set(installed), "the stand-ins have no part that the role does not name"
     data = role_vars("cuda")
     for parts in sets(system):
+        wanted = cuda(data, system, parts["cuda"])
+        assert wanted.items() <= node.would(wanted).items()
+
+
+@pytest.mark.parametrize("system", ["ubuntu2604"])
+def test_the_driver_that_a_lab_states_and_the_rest_of_a_set_are_had(system: str, node: real_apt.Node) -> None:
+    """No set has a version of the driver there: it is the site's to state, and of a lab its stand-in's."""
+    stated = load_system(system).stated["nvidia_driver_version"]
+    plan = driver(system, stated, [H100, SWITCH])
+    configure(node, plan)
+    assert releases(install_driver(node, plan)) == {stated}
+    data = role_vars("cuda")
+    for parts in sets(system):
+        assert parts["nvidia_driver"]["version"] == ""
         wanted = cuda(data, system, parts["cuda"])
         assert wanted.items() <= node.would(wanted).items()
 

@@ -21,7 +21,7 @@ def test_the_version_that_the_stack_wants_is_among_them_in_its_form(monkeypatch:
     stack = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]["el9"]
     wanted = f"{stack['nvidia_driver']['version']}-1.el9"
     assert wanted in PACKAGES["nvidia-driver-cuda"].every_version()
-    monkeypatch.setattr(rpm_packages, "stack_version", lambda key: {"nvidia_driver.version": "595.1.2"}[key])
+    monkeypatch.setattr(rpm_packages, "stack_version", lambda key, _: {"nvidia_driver.version": "595.1.2"}[key])
     assert PACKAGES["nvidia-driver-cuda"].every_version()[-1] == "595.1.2-1.el9"
 
 
@@ -30,14 +30,16 @@ def test_another_release_than_the_wanted_one_is_the_newest() -> None:
     for package in PACKAGES.values():
         if package.stack and package.name != "cuda-toolkit-13-0":
             numbers = [[int(n) for n in v.split("-")[0].split(".")] for v in package.every_version()]
-            wanted = [int(n) for n in rpm_packages.stack_version(package.stack).split(".")]
+            wanted = [int(n) for n in rpm_packages.stack_version(package.stack, "el9").split(".")]
             assert max(numbers) > wanted, package.name
 
 
 def test_every_vendor_of_the_deb_stand_ins_has_rpms_too() -> None:
-    """Whatever repository the roles may enable on a system of apt is there for EL 9, and EPEL."""
+    """Whatever repository the roles may enable on a system of apt is there for EL, and EPEL. Of DOCA for EL 10 no
+    version is on record."""
     vendors = {one.repo for one in load_fake_packages() if not one.of_system}
     assert {one.repo for one in load_rpm_packages() if not one.of_system} == {*vendors, "epel"}
+    assert {one.repo for one in load_rpm_packages("el10") if not one.of_system} == {*vendors, "epel"} - {"doca"}
 
 
 def test_a_branch_of_the_driver_has_a_stream_of_its_own() -> None:
@@ -74,6 +76,24 @@ def test_folders_are_of_the_packages_that_fill_them() -> None:
         name="one", versions=["1-1"], files={"/etc/one.d/a/b.cnf": {"content": ""}, "/etc/c": {"content": ""}}
     )
     assert one.every_folder() == ["/etc/one.d", "/etc/one.d/a"]
+
+
+def test_packages_of_el_10_are_those_of_el_9_with_its_suffix_and_its_own() -> None:
+    before = {p.name for one in load_rpm_packages() if one.repo != "doca" for p in one.packages}
+    found = {p.name: p for one in load_rpm_packages("el10") for p in one.packages}
+    assert before - set(found) == {"nvlsm"}
+    texts = [p.model_dump_json(exclude={"like"}) for p in found.values()]
+    assert [text for text in texts if ".el9" in text] == []
+    assert found["nvidia-driver-cuda"].every_version()[-2:] == ["580.178.04-1.el10", "610.57.04-1.el10"]
+    assert found["kmod-nvidia-open-dkms"].system == "el10", "its stack is followed"
+    assert found["rocky-release"].provides[0] == "system-release = 10.1-1.4.el10"
+    assert [one.repo for one in load_rpm_packages("el10") if one.streams] == []
+
+
+def test_a_package_that_is_left_out_of_what_is_taken_has_to_be_there() -> None:
+    other = RpmRepository(repo="x1", source="s", packages=[RpmPackage(name="one", versions=["1-1"])])
+    with pytest.raises(ValueError, match=r"without: two is not in vendor/el9/x1\.yml"):
+        RpmRepository(repo="x1", source="s", takes="el9", without=["two"], packages=[]).with_those_of(other)
 
 
 def test_what_no_stack_has_is_refused() -> None:

@@ -20,8 +20,10 @@ from validation.model import Node, SshTarget
 
 SYSTEMS = sorted(key for key, release in RELEASES.items() if release.over)
 UBUNTU = [key for key in SYSTEMS if key.startswith("ubuntu")]
+EL = [key for key in SYSTEMS if key.startswith("el")]
 SERVED = Served(Path("/v"), ("cuda",), Path("/v/key.asc"), "AB12")
 os_key_of_facts = load("plugins/plugin_utils/os.py").os_key
+systems = load("plugins/plugin_utils/systems.py")
 
 
 @pytest.mark.parametrize("key", SYSTEMS)
@@ -65,12 +67,13 @@ def test_the_installer_claims_the_fabric_port_by_name_and_by_wildcard(key: str) 
     assert sorted(claims) == ["fab*", "fab*", "fab0", "fab0"]
 
 
-def test_networkmanager_of_el_owns_the_ports_by_a_connection_or_by_none() -> None:
-    spec = make_spec("x", 3, 4, 1, "rocky 9.6", over="debian 12")
+@pytest.mark.parametrize("key", EL)
+def test_networkmanager_of_el_owns_the_ports_by_a_connection_or_by_none(key: str) -> None:
+    spec = make_spec("x", 3, 4, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
     folder = "/etc/NetworkManager/system-connections"
     claims = []
     for node in spec.nodes:
-        texts = standin.node_texts("el9", spec, node)
+        texts = standin.node_texts(key, spec, node)
         mgmt = ConfigParser()
         mgmt.read_string(texts[f"{folder}/mgmt0.nmconnection"])
         assert mgmt["ipv4"]["addresses"] == f"{spec.management_address(node)}/24"
@@ -82,11 +85,12 @@ def test_networkmanager_of_el_owns_the_ports_by_a_connection_or_by_none() -> Non
     assert sorted(claims) == [False, False, True, True]
 
 
-def test_what_makes_a_node_one_of_debian_is_not_on_one_of_el() -> None:
+@pytest.mark.parametrize("key", EL)
+def test_what_makes_a_node_one_of_debian_is_not_on_one_of_el(key: str) -> None:
     """Roles and facts go by these programs and files; the image needs them until it is made."""
-    system = standin.load_system("el9")
+    system = standin.load_system(key)
     assert {"/etc/debian_version", "/usr/bin/apt-get", "/usr/bin/dpkg-query"} <= set(system.hidden)
-    assert standin.has_rpms("el9")
+    assert standin.has_rpms(key)
     assert not any(map(standin.has_rpms, UBUNTU))
 
 
@@ -112,11 +116,10 @@ def test_a_lab_of_el_needs_what_makes_its_packages() -> None:
 def test_what_has_another_name_on_the_system_is_in_its_stand_in_repository(key: str) -> None:
     """Of Slurm's packages: their names are the only ones by which the systems of apt differ."""
     data = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text(encoding="utf-8"))
-    renamed = "__slurm_t64" in data["__slurm_systems"][key]
-    lists = [
-        {name for names in data[variable]["packages"].values() for name in names}
-        for variable in ("__slurm_debian", "__slurm_t64" if renamed else "__slurm_debian")
-    ]
+    base = os_key(RELEASES[key].base.title)
+    renamed = ["__slurm_t64" in data["__slurm_systems"][one] for one in (base, key)]
+    variables = ["__slurm_t64" if one else "__slurm_debian" for one in renamed]
+    lists = [{name for names in data[variable]["packages"].values() for name in names} for variable in variables]
     there = [one for one in load_fake_packages() if one.repo == standin.load_system(key).repository]
     assert [one.of_system for one in there] == [True]
     assert lists[1] - lists[0] <= {package.name for package in there[0].of(key)}
@@ -124,18 +127,33 @@ def test_what_has_another_name_on_the_system_is_in_its_stand_in_repository(key: 
 
 @pytest.mark.parametrize("key", SYSTEMS)
 def test_everybody_is_told_that_it_is_a_stand_in(key: str) -> None:
+    over = RELEASES[key].base.title
     spec = make_spec("x", 3, 2, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
-    assert spec.os_words == f"{RELEASES[key].title} (stand-in over debian 12)"
+    assert spec.os_words == f"{RELEASES[key].title} (stand-in over {over})"
     shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
-    assert shared["elastic_ai_os_stand_in"] == "debian 12"
+    assert shared["elastic_ai_os_stand_in"] == over
     assert shared["stack_release"] == ("rehearsal" if key in UBUNTU else "current")
     interpreter = "/usr/bin/python3" if key in UBUNTU else "/usr/libexec/platform-python"
     assert shared["ansible_python_interpreter"] == interpreter
     target = SshTarget(host="h", port=22, user="root", key_file=None, extra_args=())
-    node = Node(name="n", groups=(), ssh=target, ports=(), virtual="systemd-nspawn", os_stand_in="debian 12")
-    assert node.virtual_words == "systemd-nspawn, operating system is a stand-in over debian 12"
+    node = Node(name="n", groups=(), ssh=target, ports=(), virtual="systemd-nspawn", os_stand_in=over)
+    assert node.virtual_words == f"systemd-nspawn, operating system is a stand-in over {over}"
     with pytest.raises(ValueError, match="but is not virtual"):
         Node(name="n", groups=(), ssh=target, ports=(), os_stand_in="debian 12")
+
+
+@pytest.mark.parametrize("key", SYSTEMS)
+def test_what_a_site_has_to_state_the_inventory_states_and_labels(key: str) -> None:
+    spec = make_spec("x", 3, 2, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
+    shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
+    assert systems.system_unstated(key, shared, [], True) == []
+    asked = [reason.split()[0] for reason in systems.system_unstated(key, {}, [], True)]
+    assert list(standin.load_system(key).stated) == asked
+    assert all(isinstance(shared[name], str) for name in asked), "a version as a number loses zeros"
+    if asked:
+        assert inventory.labels(spec).startswith(f"# {', '.join(asked)}: values of this stand-in")
+    else:
+        assert inventory.labels(spec) == ""
 
 
 def test_of_debian_nobody_is_told_so() -> None:
@@ -143,6 +161,7 @@ def test_of_debian_nobody_is_told_so() -> None:
     shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
     assert spec.os_words == "debian 12"
     assert not {"elastic_ai_os_stand_in", "horovod_state"} & shared.keys()
+    assert inventory.labels(spec) == ""
 
 
 def test_virtual_machines_cannot_stand_in_for_another_system() -> None:
@@ -161,6 +180,11 @@ def test_a_package_that_the_repository_lacks_is_named(tmp_path: Path) -> None:
         standin.guise("ubuntu2404", Served(tmp_path, (), tmp_path / "key", ""))
     with pytest.raises(LabError, match=r"bash is not in vendor/el9/baseos\.yml"):
         standin.guise("el9", Served(tmp_path, (), tmp_path / "key", ""))
+
+
+def test_every_system_that_roles_know_and_no_release_of_debian_is_stood_in_for() -> None:
+    known = yaml.safe_load((ROOT / "roles/dcgm/vars/main.yml").read_text(encoding="utf-8"))["__dcgm_systems"]
+    assert sorted(key for key in known if not key.startswith("debian")) == SYSTEMS
 
 
 def test_keys_of_systems_are_those_of_the_tables() -> None:

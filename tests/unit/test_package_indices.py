@@ -10,6 +10,7 @@ import pytest
 from tests.support import package_indices
 from toolkit.lab.fake_packages import load_fake_packages
 
+RECORDED = {"ubuntu2604": "ubuntu2404"}
 FILES = sorted(package_indices.FOLDER.glob("*.txt"))
 
 
@@ -37,12 +38,13 @@ def form(name: str) -> str:
 
 
 def test_every_stand_in_has_the_name_of_a_recorded_package():
-    """A name that only the lab has would make a role pass here and fail on a customer's machine."""
+    """A name that only the lab has would make a role pass here and fail on a customer's machine. No index of Ubuntu
+    26.04 is recorded: its names are held against those of 24.04."""
     strange = []
     for repo in load_fake_packages():
         for system in {s for p in repo.packages for s in p.os}:
             recorded = "distribution" if system.startswith(repo.repo) else repo.repo
-            known = {form(name) for name in package_indices.index(recorded, system)}
+            known = {form(name) for name in package_indices.index(recorded, RECORDED.get(system, system))}
             # Planted ones, which no vendor has, are of a version 999: a driver that would bring another kernel.
             names = {p.name for p in repo.of(system) if "999" not in p.version}
             strange += [f"{repo.repo}-{system}: {name}" for name in sorted(names) if form(name) not in known]

@@ -150,7 +150,7 @@ def _standing_frameworks(spec: LabSpec, hosts: Path, anew: Collection[str]) -> d
     return found
 
 
-def _labels(spec: LabSpec) -> str:
+def labels(spec: LabSpec) -> str:
     """What says of values that a site states of its own repositories that these are a stand-in's."""
     stated = load_system(os_key(spec.os)).stated if spec.over else {}
     words = "values of this stand-in; a site states those of its own repositories"
@@ -206,6 +206,6 @@ def write_inventory(
     document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
     head = f"# Written by 'toolkit lab up' for lab '{spec.name}'; written again each time.\n"
-    hosts.write_text(f"{head}{_labels(spec)}{text}")
+    hosts.write_text(f"{head}{labels(spec)}{text}")
     give_to_caller(*made, folder, private, key, known_hosts, hosts, vendor_keys, *copies)
     return hosts
