@@ -21,6 +21,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility i
     last,
     numbers,
 )
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.floors import driver_floor_note
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import has_nvlink5, nvlsm_fault
 
 Set = Mapping[str, Any]
@@ -327,6 +328,9 @@ def stack_notes(stack: Set, facts: Facts) -> list[str]:
             f"CUDA {toolkit} came with driver branch {own_branch(toolkit)} and runs on {driver} by minor-version "
             f"compatibility: code that it compiled to PTX alone, and what needs a newer driver, does not start there"
         )
+    # The distribution's own gets fixes without a new version.
+    if facts.get("gpu_server", True) and value(stack, "nvidia_driver", "provider") == "cuda":
+        notes += [note for note in [driver_floor_note(driver)] if note]
     # Debian folders of DOCA's repository are on record as debian12.5 for 2.9 and 3.1 alone.
     if not inbox and str(facts.get("os_key", "")).startswith("debian") and numbers(value(stack, "ofed"))[:2] > (3, 1):
         notes.append(
