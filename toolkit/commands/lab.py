@@ -105,7 +105,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "os_name",
             type=click.Choice(list(RELEASES)),
             help="Make nodes of this release. Those of Ubuntu and EL imitate it over Debian (stand-in): "
-            "identity, packages' manners and network, not kernel and programs; not if the machine runs that release.  "
+            "identity, package manager and network, not kernel and programs; not if the machine runs that release.  "
             "[default: the machine's own]",
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
