@@ -1,5 +1,5 @@
-"""The user slurm of a node with EL, whose packages do not make it: a teardown removes it where the role has made it, and
-nobody else's."""
+"""The user slurm of a node with EL, whose packages do not make it: a teardown removes it where the role has made it,
+and nobody else's."""
 
 from __future__ import annotations
 
