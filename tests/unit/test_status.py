@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -26,8 +27,10 @@ from toolkit.runs import Row
 from toolkit.status import lines as said
 from toolkit.status import looked, there
 from toolkit.status.looked import Alert, Kept, KeptHere, Looked, NodeSaid, Notifications, PoolSaid
+from validation.base.project import ROOT
 from validation.model import Node, SshTarget, Topology
 from validation.model.built import Deployment, NodeBuilt
+from validation.model.load import ConfigError
 from validation.rules.punch import Point
 from validation.signing.statement import Statement
 
@@ -425,3 +428,17 @@ def test_what_was_begun_here_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     done = asked(tmp_path, monkeypatch, every)
     assert done.exit_code == Exit.FAILED
     assert "upgrade: cannot be read" in done.output
+
+
+def test_what_a_look_does_not_need_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that has other work, each second of a processor is several of the operator's."""
+    asked = "import toolkit.status.looked, sys; print([m for m in sys.modules if m.startswith('validation.report')])"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
+    monkeypatch.setattr(looked, "load_criteria", lambda: pytest.fail("there is no punch list to read by them"))
+    (tmp_path / "hosts.yml").write_text("all: {}\n")
+    assert looked._points(tmp_path, date(2026, 11, 28)) == ()
+    (tmp_path / "punch.yml").symlink_to(tmp_path / "gone")
+    monkeypatch.setattr(looked, "load_criteria", lambda: ())
+    with pytest.raises(ConfigError, match=r"punch\.yml: no such file"):
+        looked._points(tmp_path, date(2026, 11, 28))

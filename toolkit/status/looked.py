@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -201,8 +202,10 @@ def _or_why(read: Callable[[], T]) -> T | str:
 
 
 def _points(inventory: Path, today: date) -> tuple[Point, ...]:
-    known = [one.id for one in load_criteria()]
-    return punch_file.points_of(punch_file.file_of(inventory), known, today)
+    path = punch_file.file_of(inventory)
+    if not os.path.lexists(path):
+        return ()  # most sites have none, and all criteria are long to read
+    return punch_file.points_of(path, [one.id for one in load_criteria()], today)
 
 
 def _upgrade(inventory: Path) -> str:

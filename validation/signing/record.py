@@ -10,7 +10,6 @@ from validation.model.load import ConfigError, read_bytes
 from validation.signing import SIGNATURES, is_signed
 from validation.signing.signatures import MAX_BYTES
 from validation.signing.statement import Statement, read_statement
-from validation.signing.verify import hashed_run
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,8 @@ def record_of(run_dir: Path, run: str) -> Record:
     """The run in `run_dir`, whose signatures and hashes are checked. Whose keys signed is toolkit verify's question."""
     if not is_signed(run_dir):
         return Record(run, "", "")
+    from validation.signing.verify import hashed_run  # only here: reports are long to load
+
     found = hashed_run(run_dir)
     good = [one.time for one in found.signatures if one.state != "bad" and one.time]
     if found.intact and good and not any(one.state == "bad" for one in found.signatures):
