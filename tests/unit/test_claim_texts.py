@@ -128,7 +128,7 @@ def test_every_claim_has_a_criterion_or_a_reason_of_a_known_kind() -> None:
     founding = [c for c in REFERENCE.claims.values() if REFERENCE.document(c).founding]
     assert [c.id for c in founding if c.confirmed_by is None] == [
         "blog.any-fraction", "blog.transports", "blog.grow", "denneman.hbm-peak", "denneman.nvlink",
-        "denneman.utilisation", "denneman.no-p2p", "denneman.separate", "technote.policies",
+        "denneman.utilisation", "denneman.no-p2p", "technote.policies",
         "whitepaper.configurations", "whitepaper.cpu",
     ]  # fmt: skip
 
