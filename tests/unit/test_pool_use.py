@@ -48,7 +48,7 @@ def row(job: int, state: str, began: float | None, hours: float | None, tres: st
         "Eligible": str(FROM if start is None else min(start, FROM + HOUR)),
         "Start": "Unknown" if start is None else str(start), "End": "Unknown" if end is None else str(end),
         "AllocTRES": "" if start is None else tres, "ReqTRES": tres,
-        "NodeList": "None assigned" if start is None else "gpu1",
+        "NodeList": "None assigned" if start is None else "gpu1", "TimelimitRaw": "600",
     }  # fmt: skip
     return "|".join((cells | more).values())
 
@@ -142,8 +142,8 @@ def test_the_first_of_a_list_of_hosts(hosts: str, first: str) -> None:
     [
         ([], {}, "no job that held a GPU"),
         ([ROWS[5]], {}, "no job that held a GPU"),
-        ([ROWS[0] + "|more"], {}, "not 10 fields"),
-        ([ROWS[0].rsplit("|", 3)[0]], {}, "not 10 fields"),
+        ([ROWS[0] + "|more"], {}, "not 11 fields"),
+        ([ROWS[0].rsplit("|", 3)[0]], {}, "not 11 fields"),
         ([row(1, "COMPLETED", 0, 4, "gres/gpu=1", Start="2026-11-23T10:00:00")], {}, "no time in seconds"),
         ([*ROWS, row(1, "COMPLETED", 4, -1, "gres/gpu=1")], {}, "in this order"),
         (ROWS[2:3], {}, "begins before the first job"),
@@ -212,7 +212,7 @@ def url() -> Iterator[str]:
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Programs in place of sacct and scontrol; sacct answers with times only where it is asked for seconds."""
     began = round(time.time()) - 2 * HOUR
-    line = f"7|research|all|RUNNING|{began}|{began + 60}|Unknown|gres/gpu=1|gres/gpu=1|gpu1"
+    line = f"7|research|all|RUNNING|{began}|{began + 60}|Unknown|gres/gpu=1|gres/gpu=1|gpu1|600"
     answers = {"scontrol": f"cat <<'X'\n{NODES}X\n", "sacct": f'[ "$SLURM_TIME_FORMAT" = %s ] && echo "{line}"\n'}
     for name, text in answers.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}")

@@ -26,7 +26,10 @@ from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, run_tool
 
 URL = "http://127.0.0.1:9090"
-FIELDS = ("JobIDRaw", "Account", "Partition", "State", "Eligible", "Start", "End", "AllocTRES", "ReqTRES", "NodeList")
+FIELDS = (
+    *("JobIDRaw", "Account", "Partition", "State", "Eligible", "Start", "End", "AllocTRES", "ReqTRES", "NodeList"),
+    "TimelimitRaw",  # not in runs of before
+)
 STEP_S = 300
 """Seconds between the readings of a GPU that are added up. Prometheus loads at most 50 million of them for a query
 (query.max-samples); a month of 1000 GPUs is 9 million."""
@@ -55,7 +58,7 @@ def sacct(days: float) -> list[str]:
 
 def first_s(rows: Sequence[str]) -> int | None:
     """When the first of all jobs, with GPUs or without, could have begun; None where there is no job."""
-    times = [row.split("|")[FIELDS.index("Eligible")] for row in rows if row.count("|") == len(FIELDS) - 1]
+    times = [row.split("|")[FIELDS.index("Eligible")] for row in rows if row.count("|") >= len(FIELDS) - 2]
     return min((int(time) for time in times if time.isdigit()), default=None)
 
 

@@ -38,7 +38,9 @@ class PoolClass(Model):
 class PoolRequest(Model):
     """What somebody asked for and got: a lease, or a job on the server itself. Times: seconds since 1970.
 
-    `parts`: of a GPU, `parts_per_gpu` make one. `ended_s` None: it still runs. `users`: the class of users.
+    `parts`: of a GPU, `parts_per_gpu` make one. `ended_s` None: it still runs. `users`: the class of users. `asked`:
+    parts that it asked for, `limit_s`: how long it may last (None: without a limit), `state` how it ended; none of them
+    in runs of before.
     """
 
     gpu_class: Name
@@ -47,6 +49,9 @@ class PoolRequest(Model):
     arrived_s: Count
     started_s: Count
     ended_s: Count | None
+    asked: Count | None = None
+    limit_s: Count | None = None
+    state: str = ""
 
     @model_validator(mode="after")
     def _in_order(self) -> PoolRequest:
@@ -144,6 +149,18 @@ def _parts(tres: str, per_gpu: Mapping[str, int]) -> int:
     return sum(counted(tres, f"gres/{name}") * whole // of for name, of in per_gpu.items() if name)
 
 
+def _promised(fields: Mapping[str, str], per_gpu: Mapping[str, int]) -> dict[str, Any]:
+    """What a job asked for, how long it may last, how it ended; nothing in runs of before its time was asked for."""
+    if "TimelimitRaw" not in fields:
+        return {}
+    minutes = fields["TimelimitRaw"]  # or UNLIMITED, Partition_Limit
+    return {
+        "asked": _parts(fields["ReqTRES"], per_gpu),
+        "limit_s": 60 * int(minutes) if re.fullmatch(r"[0-9]{1,9}", minutes) else None,
+        "state": short(fields["State"].partition(" ")[0], 20),
+    }
+
+
 def _first_host(hosts: str) -> str:
     """The first of a list as Slurm writes it: rack[01-03]n[2,4],gpu9 -> rack01n2."""
     name = re.match(r"(?:[^,\[\]]|\[[^\]]*\])*", hosts)
@@ -230,11 +247,12 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     requests: list[dict[str, Any]] = []
     waiting = never = 0
     known = {of for of, _ in nodes.values()}
+    asked = FIELDS if FIELDS[-1] in ",".join(doc["command"]) else FIELDS[:-1]  # of runs of before
     for row in rows:
         cells = row.split("|")
-        fields = dict(zip(FIELDS, cells, strict=False))
-        if len(cells) != len(FIELDS) or not fields["State"]:
-            raise ParseError(f"pool-use: a row of sacct is not {len(FIELDS)} fields: {short(row, 80)!r}")
+        fields = dict(zip(asked, cells, strict=False))
+        if len(cells) != len(asked) or not fields["State"]:
+            raise ParseError(f"pool-use: a row of sacct is not {len(asked)} fields: {short(row, 80)!r}")
         job = fields["JobIDRaw"]
         arrived, started, ended = (_time(fields[key], f"{key} of {job}") for key in ("Eligible", "Start", "End"))
         parts = _parts(fields["AllocTRES"], per_gpu)
@@ -257,6 +275,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
                 "arrived_s": started if arrived is None else min(arrived, started),
                 "started_s": started,
                 "ended_s": ended,
+                **_promised(fields, per_gpu),
             }
         )
     if not requests:
