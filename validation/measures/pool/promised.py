@@ -17,8 +17,8 @@ from validation.model import Bound, Judgement, Subject
 from validation.rules.criterion import Criterion
 
 SLACK_S = 300
-"""From how much more than its limit on a lease counts as longer: Slurm looks once a minute, and a program has a grace to
-end. Project default."""
+"""From how much more than its limit on a lease counts as longer: Slurm looks once a minute, and a program has a grace
+to end. Project default."""
 SOON_S = 60
 """How much earlier a lease may end by its limit: Slurm counts it in minutes."""
 MOST = 3
