@@ -82,9 +82,21 @@ def test_rollback_gives_each_node_what_it_had_the_head_last(world: World) -> Non
     assert deployed == ["deployed gpu1,gpu2,head", "deployed gpu3,gpu4,head", "deployed head"]
     assert "validated gpu1,gpu2 as reference-2019" in world.log
     assert set(world.nodes("drained").values()) == {""}
-    again = ran(world, verb="rollback")
-    assert isinstance(again.exception, UsageFault) or again.exit_code == 2
+    for words in (("--dry-run",), ()):
+        again = ran(world, *words, verb="rollback")
+        assert (again.exit_code, "the last upgrade was taken back already, 2" in again.output) == (0, True), (
+            again.output
+        )
     assert world.log[seen:].count("deployed head") == 1
+    told = answers.check(ran(world, "--json", verb="rollback").stdout, "upgrade")
+    assert (told["verb"], told["state"]) == ("rollback", "nothing to do")
+    assert ran(world).exit_code == 0
+    assert ran(world, verb="rollback").exit_code == 0, "an upgrade since can be taken back"
+    assert world.log[seen:].count("deployed head") == 3
+
+
+def test_a_rollback_where_nothing_was_upgraded_is_refused(world: World) -> None:
+    assert isinstance(ran(world, verb="rollback").exception, UsageFault)
 
 
 def test_a_rollback_of_one_node_leaves_the_others_for_another(world: World) -> None:

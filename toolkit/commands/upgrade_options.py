@@ -73,6 +73,8 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
         if (idle := rolling.untouched()) is not None:
             rolling.drop(idle)
             _dropped(idle, "done", as_json)
+        if (back := rolling.taken_back()) is not None:
+            _taken_back(back, as_json)
         rolling.accepted()  # refused before anything is changed
         if state is not None:
             state = rolling.leave_out(state)
@@ -103,6 +105,8 @@ def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
     state = rolling.open()
     if (idle := rolling.untouched()) is not None:
         _dropped(idle, "planned", as_json)
+    if (back := rolling.taken_back()) is not None:
+        _taken_back(back, as_json)
     if state is not None:
         _said(words.state_lines(state), as_json)
         document = words.state_document(state, "open")
@@ -123,6 +127,16 @@ def _dropped(state: State, how: str, as_json: bool) -> NoReturn:
     if as_json:
         empty = state.model_copy(update={"verb": "rollback", "to": state.nodes[0].release, "batches": ()})
         answers.say("upgrade", words.state_document(empty, how))
+    raise SystemExit(Exit.OK)
+
+
+def _taken_back(state: State, as_json: bool) -> NoReturn:
+    """A rollback was finished before."""
+    from toolkit.upgrade import words
+
+    _said(words.taken_back_lines(state), as_json)
+    if as_json:
+        answers.say("upgrade", words.state_document(state, "nothing to do"))
     raise SystemExit(Exit.OK)
 
 

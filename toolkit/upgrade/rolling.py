@@ -130,6 +130,12 @@ class Rolling:
             )
         return self._left(found)
 
+    def taken_back(self) -> State | None:
+        """The finished rollback that a rollback would only repeat; None for anything else."""
+        if self.asked.verb != "rollback" or self.kept.read_open() is not None or self.kept.read_last() is not None:
+            return None
+        return self.kept.read_back()
+
     def source(self) -> State:
         """The upgrade that a rollback takes back: the open one, else the last that was finished."""
         open_, last = self.kept.read_open(), self.kept.read_last()

@@ -97,16 +97,14 @@ def now() -> str:
 
 
 class Kept:
-    """The states of one site on the disk: that which is open, and the upgrade that was finished last."""
+    """The states of one site on the disk: that which is open, the upgrade that was finished last, and the rollback that
+    took all of it back."""
 
     def __init__(self, inventory: Path) -> None:
         """The files need not be there."""
         folder = SiteState(inventory).folder
-        self.open, self.last, self._lock = (
-            folder / "upgrade.json",
-            folder / "upgrade-last.json",
-            folder / "upgrade.lock",
-        )
+        self.open, self.last = folder / "upgrade.json", folder / "upgrade-last.json"
+        self.back, self._lock = folder / "upgrade-back.json", folder / "upgrade.lock"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -131,6 +129,10 @@ class Kept:
         """The upgrade that was finished last, and not taken back."""
         return _read(self.last)
 
+    def read_back(self) -> State | None:
+        """The rollback by which nothing was left to take back; None where an upgrade was finished since."""
+        return _read(self.back)
+
     def write(self, state: State) -> State:
         """Keep it; UsageFault where the disk refuses."""
         return _replace(self.open, state)
@@ -144,6 +146,7 @@ class Kept:
         """An upgrade becomes the last one; after a rollback there is none."""
         self.write(state.model_copy(update={"ended": now()}))
         if state.verb == "upgrade":
+            self.back.unlink(missing_ok=True)
             self.open.replace(self.last)
             _keep_names(self.open.parent)
             return
@@ -156,9 +159,11 @@ class Kept:
                 for batch in rest
             )
             _replace(self.last, last.model_copy(update={"batches": left}))
+            self.drop()
         else:
             self.last.unlink(missing_ok=True)
-        self.drop()
+            self.open.replace(self.back)
+            _keep_names(self.open.parent)
 
 
 def _replace(path: Path, state: State) -> State:

@@ -91,6 +91,11 @@ def dropped_lines(state: State, done: bool) -> list[str]:
     ]
 
 
+def taken_back_lines(state: State) -> list[str]:
+    """Of a rollback after a rollback."""
+    return [f"the last upgrade was taken back already, {state.ended}; nothing to do", *_left_out(state)]
+
+
 def afterwards(state: State, inventory: Path) -> str:
     """What to do after the last batch: the inventory names the release, so that the next deployment keeps it."""
     names = sorted({state.of(name).release for batch in state.batches for name in batch.nodes})
