@@ -296,6 +296,26 @@ def test_facts_read_the_training_from_inside_its_container(tmp_path: Path, monke
     assert facts_probe.collect([])["training_nccl"] == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "image"),
+    [
+        ('{"reference": "h/t:1", "digest": "sha256:ab"}', "h/t:1@sha256:ab"),
+        ('{"reference": "h/t@sha256:ab", "digest": "sha256:ab"}', "h/t@sha256:ab"),
+        ('{"reference": "h/t:1", "digest": ""}', "h/t:1"),
+        ("[]", ""),
+        ("", ""),
+        ("cut {", ""),
+    ],
+)
+def test_facts_name_the_training_image_by_its_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, image: str
+) -> None:
+    (tmp_path / "image.json").write_text(text)
+    assert facts_probe.training_image(tmp_path / "image.json") == image
+    monkeypatch.setattr(facts_probe, "IMAGE", tmp_path / "image.json")
+    assert facts_probe.collect([])["training_image"] == image
+
+
 def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
     assert training_short_probe.wrong(training_arguments(), training_report()) is None
     for key, value, words in (

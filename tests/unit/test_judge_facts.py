@@ -32,7 +32,7 @@ WORDS = {
         "parts",  # judged beside a BMC, of which this site declares none: test_hardware_judged.py
         *("numa_nodes",),  # words of how far a NUMA node is
         *("memory_beside_gib",),  # what memory at no processor says: test_judge_inventory.py
-        *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown
+        *("cpu_count", "training_nccl", "training_cudnn", "training_image", "clock_offset_s"),  # shown
     },
     "rdma-ports": {
         *("operstate", "mtu", "present", "port", "rate_words", "firmware", "board", "driver", "active_mtu_unread"),

@@ -184,6 +184,7 @@ class NodeFacts(Ports, Components):
     runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None
+    training_image: str | None = None  # by its digest
     parts: HostParts | None = None  # serial numbers; None: not asked, or a container, whose parts are its host's
     clock_offset_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
     stand_ins: tuple[str, ...]

@@ -63,6 +63,7 @@ _NAMES = {
     "runc": "runc",
     "training_nccl": "NCCL of the training",
     "training_cudnn": "cuDNN of the training",
+    "training_image": "Image of the training",
     "nvlink_unread": "NVLink, not read because",
     "nvlink_disabled": "NVLinks disabled by the driver's parameter",
     "clock_offset_s": "Clock, offset in s",

@@ -39,6 +39,7 @@ from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
 TRAINING = "/usr/local/bin/elastic-ai-training-exec"
+IMAGE = Path("/etc/elastic-ai/training/image.json")  # as role horovod notes it
 TOOL_TIMEOUT_S = 10.0
 NO_SPEED = 2**32 - 1
 
@@ -159,6 +160,16 @@ def _said_by_training(text: str) -> dict[str, Any]:
     return {}
 
 
+def training_image(noted: Path | None = None) -> str:
+    """The image of the training container by its digest, repository@sha256:…; "" where none is noted."""
+    try:
+        said = json.loads(_read(IMAGE if noted is None else noted) or "{}")
+        reference, digest = str(said.get("reference", "")), str(said.get("digest", ""))
+    except (ValueError, AttributeError):
+        return ""
+    return f"{reference.partition('@')[0]}@{digest}" if digest else reference
+
+
 def nvlink(gpu_count: int) -> dict[str, Any]:
     """What NVML says, as in NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
     unless the devices are a lab's, for which there is no nvidia-smi.
@@ -255,6 +266,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "torch": training.get("torch", ""),
         "training_nccl": training.get("nccl", ""),
         "training_cudnn": training.get("cudnn", ""),
+        "training_image": training_image(),
         "probes": probes,
         "clock_offset_s": offset,
         "parts": host_parts.collect(container),
