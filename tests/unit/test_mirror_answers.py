@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tests.support import answers
 from toolkit.commands import mirror
-from toolkit.mirror import verifying
+from toolkit.mirror import manifest, verifying
 from toolkit.mirror.documents import Missing, Package, Plan, Repository
 from toolkit.mirror.verifying import Checked
 
@@ -45,6 +45,8 @@ def test_a_plan(monkeypatch: pytest.MonkeyPatch, missing: tuple[Missing, ...], c
 def test_a_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, faults: tuple[str, ...], code: int) -> None:
     found = Checked(faults, 3, 900, "good", {"site": "hall", "signed": "2026-11-28T12:00:00Z", "key": "SHA256:x"})
     monkeypatch.setattr(verifying, "verify", lambda *_: found)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / manifest.MANIFEST).touch()
     ended, said = asked(mirror.verify, str(tmp_path))
     assert ended == code
     told = answers.check(said, "mirror")

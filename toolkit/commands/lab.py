@@ -105,8 +105,7 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "os_name",
             type=click.Choice(list(RELEASES)),
             help="Make nodes of this release. Those of Ubuntu and EL imitate it over Debian (stand-in): "
-            "identity, package manager and network, not kernel and programs; not if the machine runs that release.  "
-            "[default: the machine's own]",
+            "identity, package manager and network, not its programs.  [default: the machine's own]",
         ),
         click.option("--bmc", is_flag=True, help="Give each node an emulated BMC."),
         click.option("--switch", is_flag=True, help="Give the fabric a switch that can be read."),
