@@ -311,8 +311,9 @@ def _clear(name: str, say: Say) -> bool:
         return False
     say(f"stopping lab '{name}'")
     folders = [p.name for p in (home / "nodes").iterdir()] if (home / "nodes").is_dir() else []
+    network.stop_services(name)  # first: a BMC in the middle of a power cycle would start its node again
     nodes.stop(name, folders, detect())
-    network.stop_services(name)
+    say(f"removing lab '{name}'")
     nodes.unmount(home)
     network.delete_networks(name)
     shutil.rmtree(home, ignore_errors=True)

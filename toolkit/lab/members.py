@@ -116,9 +116,9 @@ def _start(spec: LabSpec, node: NodeSpec, image: Path, built: Emulation | None, 
 
 def _without(spec: LabSpec, node: NodeSpec) -> LabSpec:
     """End a node and all that is of it; the lab as it is then, written down last, so that this can be repeated."""
+    rack.remove(spec, node)  # first: its BMC would switch it on again
     nodes.stop(spec.name, [node.name], detect())
     nodes.discard(spec.node_dir(node))
-    rack.remove(spec, node)
     if spec.node_ns(node) in network.namespaces_of(spec.name):
         network.delete_node(spec, node)
     faults = read_faults(spec)

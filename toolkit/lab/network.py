@@ -5,6 +5,7 @@ The machine's own namespace gets one interface (its leg in the management networ
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import os
@@ -39,6 +40,8 @@ APT_CACHE_PORT = 3142
 BUCKET_S = 0.025
 #: What waits for tokens, in seconds at the rate. Less than the bucket would drop what follows a stall.
 QUEUE_S = 0.050
+ENDED_WITHIN_S = 5.0
+"""The lab's own processes are waited for as long after they were killed."""
 BMCS, LEAF, MIRROR = "toolkit.lab.bmc.serve", "toolkit.lab.leaf.serve", "toolkit.lab.mirrored"
 FABRIC, MANAGEMENT = "br-fab", "br-mgmt"
 LLDP_PASSES = 0x4000  # bit 14: 01-80-C2-00-00-0E, IEEE 802.1AB
@@ -246,8 +249,20 @@ def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:
 
 
 def stop_services(lab: str) -> None:
-    """End the lab's own processes, found by what they were started with: a pid file could be missing or stale."""
-    mark = f"{NETNS_PREFIX}{lab}".encode()
+    """End the lab's own processes, and return when they are gone, or after ENDED_WITHIN_S."""
+    deadline = time.monotonic() + ENDED_WITHIN_S
+    while left := _services(lab):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.05)
+
+
+def _services(lab: str) -> list[int]:
+    """They are found by what they were started with: a pid file could be missing or stale."""
+    mark, found = f"{NETNS_PREFIX}{lab}".encode(), []
     for proc in Path("/proc").glob("[0-9]*"):
         try:
             words = (proc / "cmdline").read_bytes().split(b"\0")
@@ -257,10 +272,8 @@ def stop_services(lab: str) -> None:
         cache = any(b"toolkit.lab.aptcache" in word for word in words[:3]) and mark in words
         served = any(one.encode() in word for one in (BMCS, LEAF, MIRROR) for word in words) and mark in words
         if slirp or cache or served:
-            try:
-                os.kill(int(proc.name), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            found.append(int(proc.name))
+    return found
 
 
 def delete_node(spec: LabSpec, node: NodeSpec) -> None:

@@ -26,6 +26,8 @@ HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
 LEGACY_CGROUP = "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"
 QEMU = "qemu-system-x86_64"
 GRACE_S = 15.0  # a node may take this long to shut down before it is killed
+KILLED_WITHIN_S = 5.0
+"""What is killed is waited for as long; a busy machine takes long to look at all of it even once."""
 
 
 def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str, built: Emulation | None = None) -> None:
@@ -223,12 +225,12 @@ def stop(lab: str, names: list[str], host: Host, grace_s: float = GRACE_S) -> No
         if not any(_words(p)[:1] == [b"systemd-nspawn"] for p in left):
             break  # nobody is left who could shut anything down
         time.sleep(0.05)
-    for _ in range(100):
-        left = {p for n in names for p in processes(lab, n)}
-        if not left:
-            break
+    deadline = time.monotonic() + KILLED_WITHIN_S
+    while left := {p for n in names for p in processes(lab, n)}:
         for pid in left:
             _kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
         time.sleep(0.05)
     for name in names:
         remove_cgroups(lab, name)
