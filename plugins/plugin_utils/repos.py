@@ -65,8 +65,9 @@ def expand(text: str, wanted: Mapping[str, Any]) -> str:
 def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Repo]:
     """What each enabled repository is on one system.
 
-    wanted: system (os_key), machine, release, mirror, urls, key_urls, fingerprints (the inventory's), doca_version, and
-    tls (certificate, key and ca, paths on the node), which repositories at the site's own addresses get.
+    wanted: system (os_key), machine, release, mirror, urls, key_urls, fingerprints (the inventory's), doca_version,
+    signed (whether the mirror has signed every index, as one by `toolkit mirror` has), and tls (certificate, key and
+    ca, paths on the node), which repositories at the site's own addresses get.
     """
     plan, system = [], str(wanted["system"])
     for name in enabled:
@@ -95,7 +96,10 @@ def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Map
                 "components": entry.get("components", ""),
                 "key_url": wanted["key_urls"].get(name) or expand(entry["key_url"], wanted),
                 "fingerprints": [declared] if isinstance(declared, str) and declared else list(declared or []),
-                "yum": entry.get("yum") or {},
+                "yum": {
+                    **(entry.get("yum") or {}),
+                    **({"repo_gpgcheck": 1} if mirror and wanted.get("signed") else {}),
+                },
                 "architecture": expand("{arch}", wanted),
                 "tls": {key: path for key, path in (wanted.get("tls") or {}).items() if path and own},
             }

@@ -5,16 +5,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import tiny_repos
+from tests.support.node_modules import load
+from toolkit.errors import ToolkitError
 from toolkit.lab.debrepo import fingerprint, make_key
 from toolkit.mirror import building, planning, verifying
 from toolkit.mirror.asking import Asked
 from toolkit.mirror.dnf_closure import DnfRoot
 from validation.signing import ssh
 
+repos: Any = load("plugins/plugin_utils/repos.py")
 TOOLS = ("dnf", "rpmbuild", "createrepo_c", "gpg", "ssh-keygen")
 PLUGIN = list(Path("/usr/lib/python3/dist-packages/dnf-plugins").glob("download.py"))
 pytestmark = [
@@ -22,6 +26,15 @@ pytestmark = [
     pytest.mark.skipif(any(shutil.which(tool) is None for tool in TOOLS), reason=f"needs {', '.join(TOOLS)}"),
     pytest.mark.skipif(not PLUGIN, reason="needs dnf-plugins-core"),
 ]
+
+
+def written(name: str, folder: Path) -> str:
+    """The entry as role repos writes it for a mirror, with the key in the mirror's folder."""
+    wanted = {"system": "el9", "machine": "x86_64", "release": "9.6", "mirror": f"file://{folder}/packages", "urls": {},
+              "key_urls": {}, "fingerprints": {}, "doca_version": "", "signed": True}  # fmt: skip
+    entry = {"description": name, "url": "", "key_url": ""}
+    (repo,) = repos.repos_plan([name], {name: entry}, wanted)
+    return repos.source_text(repo).replace(repos.key_path(name, "el9"), f"{folder}/keys/{name}.asc")
 
 
 def test_a_node_installs_from_the_mirror_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,12 +72,20 @@ def test_a_node_installs_from_the_mirror_alone(tmp_path: Path, monkeypatch: pyte
     assert prints["docker"] == [made.fingerprint, fingerprint(keys / "docker.asc")]  # who signs index, and packages
 
     root = DnfRoot(tmp_path / "node", "el9")
-    form = "[{0}]\nname={0}\nbaseurl=file://{1}/packages/{0}/el9/\ngpgcheck=0\nrepo_gpgcheck=1\ngpgkey=file://{1}/keys/{0}.asc\n"
-    root.make({name: form.format(name, folder) for name in names})
+    root.make({name: written(name, folder) for name in names})
     root.dnf("-y", "makecache")
     assert sorted(url.rsplit("/", 1)[-1] for url in root.closure(["tool"])) == [
         "lib-1-1.noarch.rpm", "tool-1-1.noarch.rpm"
     ]  # fmt: skip
+
+    index = folder / "packages/docker/el9/repodata/repomd.xml"
+    told = index.read_text()
+    index.write_text(told.replace("<revision>", "<revision>1"))
+    fresh = DnfRoot(tmp_path / "node2", "el9")
+    fresh.make({name: written(name, folder) for name in names})
+    with pytest.raises(ToolkitError, match="GPG"):
+        fresh.dnf("-y", "makecache")
+    index.write_text(told)
 
     place = next((folder / "packages/docker/el9/pool").iterdir())
     other = tmp_path / "other"
