@@ -177,7 +177,9 @@ def test_killing_the_controller_ends_connections_and_probes(folder: Path, tmp_pa
     controller.wait()
     until = time.monotonic() + 10
     while (
-        left := processes_of("iperf3", "127.0.0.3") + processes_of(f"-p {PORT}", "ssh ") + processes_of("probes anchor")
+        left := processes_of("iperf3", "127.0.0.3")
+        + processes_of(f"-p {PORT}", "ssh ")
+        + processes_of("probes anchor", sys.executable)
     ):
         assert time.monotonic() < until, f"still running: {left}"
         time.sleep(0.05)
