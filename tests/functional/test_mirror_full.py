@@ -216,8 +216,8 @@ def test_names_that_differ_in_case_alone_are_told_where_they_are_one_file(
 
 def test_the_file_system_of_a_folder_is_the_innermost_mounts(tmp_path: Path) -> None:
     mounts = tmp_path / "mountinfo"
-    inner = tmp_path / "a b"
-    place = str(inner).replace(" ", "\\040")
+    inner = tmp_path / "Büro\\ b"
+    place = str(inner).replace("\\", "\\134").replace(" ", "\\040")
     mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/a rw\n2 1 0:2 / {place} rw shared:1 - vfat /dev/b rw\n")
     assert [room.file_system(one, mounts) for one in (inner / "x", tmp_path)] == ["vfat", "ext4"]
     assert room.file_system(tmp_path, tmp_path / "none") == ""

@@ -103,6 +103,18 @@ def test_a_gpu_that_is_lost_silences_what_follows_from_it(manager: Alertmanager,
     assert sorted(one["labels"]["code"] for one in heard.told[0]["alerts"]) == ["119", "79"]
 
 
+def test_a_burn_in_that_failed_once_silences_no_later_validation(manager: Alertmanager, heard: Receiver) -> None:
+    """It stays until that node is burnt in again, for weeks or for ever, and the newest run may be of anything."""
+    site = {"node": "head", "site": "rack", "fabric": "roce40", "severity": "warning"}
+    manager.fire(
+        {**site, "alertname": "SoakFailed", "subject": "gpu3", "severity": "critical"},
+        {**site, "alertname": "SoakBrokenOff", "subject": "gpu4"},
+        {**site, "alertname": "SiteDidNotPass", "outcome": "failed"},
+    )
+    assert until(lambda: heard.firing)
+    assert heard.firing == [["SiteDidNotPass of head", "SoakBrokenOff of head", "SoakFailed of head"]]
+
+
 def test_one_server_of_files_that_hangs_is_one_notification_for_all_nodes(
     manager: Alertmanager, heard: Receiver
 ) -> None:

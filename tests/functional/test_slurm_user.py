@@ -24,11 +24,16 @@ def users(folder: Path, there: Json, playbook: str, tag: str) -> list[Json]:
         recording["modules"]["node_state"][part] |= more
     hosts = one_reboot.inventory(system, folder / "site", recording, keys(folder))
     one_reboot.check(folder, {"site": hosts}, "--tags", tag, playbook=playbook)
-    done = [call for call in calls(hosts) if call["module"] == "user" or call["args"].get("path") == MARK]
+    places = (MARK, str(Path(MARK).parent))
+    done = [call for call in calls(hosts) if call["module"] == "user" or call["args"].get("path") in places]
     return [{"module": call["module"], "state": call["args"].get("state", "present")} for call in done]
 
 
-MADE = [{"module": "file", "state": "touch"}, {"module": "user", "state": "present"}]
+MADE = [  # the mark's folder is not there yet where the site has installed Slurm itself
+    {"module": "file", "state": "directory"},
+    {"module": "file", "state": "touch"},
+    {"module": "user", "state": "present"},
+]
 REMOVED = [{"module": "user", "state": "absent"}, {"module": "file", "state": "absent"}]
 
 

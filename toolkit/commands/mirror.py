@@ -33,7 +33,7 @@ at_option = click.option(
 older_option = click.option(
     "--older",
     is_flag=True,
-    help="Take it though a newer mirror of this site was accepted here, and keep it as the last.",
+    help="Take it though a newer one of this site was accepted here; verify with --signers then keeps it as the last.",
 )
 recorded_option = click.option(
     "--recorded", type=click.Path(path_type=Path, file_okay=False, exists=True), metavar="FOLDER",

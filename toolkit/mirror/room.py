@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator
@@ -104,9 +105,11 @@ def file_system(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> st
     found, longest = "", -1
     place = str(folder.resolve())
     with suppress(OSError, IndexError):
-        for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in mounts.read_text(encoding="utf-8", errors="surrogateescape").split("\n"):
             before, _, after = line.partition(" - ")
-            point = before.split()[4].encode().decode("unicode_escape")
+            if not after:
+                continue
+            point = re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), before.split(" ")[4])
             if (f"{place}/".startswith(f"{point.rstrip('/')}/")) and len(point) >= longest:
                 found, longest = after.split()[0], len(point)
     return found
