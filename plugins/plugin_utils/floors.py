@@ -38,6 +38,8 @@ def driver_floor_note(version: str) -> str:
         why = f"its line gets no fixes, releases with them are {fixed}"
         return f"NVIDIA driver {version} has no security floor: {why}: {CURE}"
     wanted = numbers(str(floor["floor"]))
+    if len(parts) == 1:  # a branch, which follows its updates
+        return ""
     if parts + (0,) * (len(wanted) - len(parts)) >= wanted:
         return ""
     of = f"{floor['floor']} ({floor['advisory']}, {floor['date']})"

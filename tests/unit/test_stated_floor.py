@@ -43,6 +43,12 @@ def test_nothing_is_printed_of_one_at_or_above_it_or_after_all_known_lines(versi
     assert notes({"nvidia_driver_version": version}) == []
 
 
+def test_a_branch_alone_follows_its_updates_and_is_below_nothing() -> None:
+    assert notes({"nvidia_driver_version": "580"}, "el9") == []
+    (note,) = notes({"nvidia_driver_version": "550"}, "el9")
+    assert "its line gets no fixes" in note
+
+
 def test_a_node_without_gpus_and_a_distributions_driver_are_not_held_against_it() -> None:
     assert notes({"nvidia_driver_version": "595.45.04"}, gpu_server=False) == []
     assert notes({"nvidia_driver_version": "535", "nvidia_driver_provider": "distribution"}, "debian12") == []
