@@ -165,3 +165,23 @@ def test_a_deployment_that_would_take_an_upgrade_back_is_refused(world: World, m
     hosts.write_text(hosts.read_text().replace(OLD, NEW))
     assert CliRunner().invoke(deploy_command.deploy, where).exit_code == 0
     assert len(begun) == 4
+
+
+def test_taking_an_unfinished_upgrade_back_leaves_the_finished_one_before_it_to_be_taken_back(world: World) -> None:
+    before = world.nodes("driver")
+    assert ran(world).exit_code == 0
+    first = Kept(world.inventory).read_last()
+    assert first is not None
+    data = world.read()
+    for name in NAMES:
+        data["nodes"][name]["release"] = OLD  # by hand, say: an upgrade has all of them to do again
+    world.write(data)
+    world.left["bad"] = "gpu3"
+    assert ran(world).exit_code == 1
+    world.left["bad"] = ""
+    assert ran(world, verb="rollback").exit_code == 0
+    kept = Kept(world.inventory)
+    assert (kept.read_open(), kept.read_last(), kept.read_back()) == (None, first, None)
+    assert ran(world, verb="rollback").exit_code == 0
+    assert world.nodes("driver") == before
+    assert set(world.nodes("release").values()) == {OLD}

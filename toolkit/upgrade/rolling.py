@@ -172,8 +172,9 @@ class Rolling:
             self._give_back(before, taken)
         batches = tuple(Batch(nodes=batch) for batch in plan.batches)
         state = State(
-            verb=plan.verb, to=plan.to, began=now(), nodes=nodes, batches=(*done, *batches), left_out=left_out
-        )
+            verb=plan.verb, to=plan.to, began=now(), nodes=nodes, batches=(*done, *batches), left_out=left_out,
+            unfinished=plan.verb == "rollback" and self.kept.read_open() is not None,
+        )  # fmt: skip
         return self.leave_out(state)
 
     def _done_before(self, plan: Plan, back: State) -> tuple[Batch, ...]:

@@ -37,7 +37,8 @@ class Batch(BaseModel):
 
 class State(BaseModel):
     """The whole of it. `began`, `ended`: ISO 8601 in UTC. `nodes`: what each had before, by which a rollback goes.
-    `left_out`: nodes that were taken out of it since (--without); they stay drained."""
+    `left_out`: nodes that were taken out of it since (--without); they stay drained. `unfinished`: a rollback takes
+    back an upgrade that was not finished."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -48,6 +49,7 @@ class State(BaseModel):
     batches: tuple[Batch, ...]
     ended: str = ""
     left_out: tuple[str, ...] = ()
+    unfinished: bool = False
 
     def of(self, name: str) -> NodePlan:
         """What a node had, and where it goes."""
@@ -151,6 +153,9 @@ class Kept:
             _keep_names(self.open.parent)
             return
         last = self.read_last()
+        if last is not None and state.unfinished:
+            self.drop()  # the one before it is still what the nodes have
+            return
         back = {name for batch in state.batches for name in batch.nodes}
         rest = [batch for batch in last.batches if not back.issuperset(batch.nodes)] if last is not None else []
         if last is not None and rest:  # a rollback of some nodes leaves the others for another
