@@ -131,9 +131,8 @@ def test_from_the_plan_of_an_inventory_to_a_signed_example_that_passes(desk: Pat
     assert claims["counts"]["confirmed"] == 0
     assert own(claims["claims"]) == CLAIMS[site]
     passed = {c["criterion"] for c in claims["claims"] if c["state"] == "rehearsed"}
-    assert passed <= {
-        c["id"] for c in verdict["criteria"] if c["verdict"] == "pass"
-    }  # nothing that a waiver lifted, and nothing without a criterion
+    done_well = {c["id"] for c in verdict["criteria"] if c["verdict"] == "pass" or c["reason_code"] == "reported"}
+    assert passed <= done_well  # nothing that a waiver lifted, and nothing without a criterion
     assert claims["counts"]["missed"] == 0
 
     page = (run / "report.html").read_text()
