@@ -234,6 +234,25 @@ def test_a_file_that_is_too_large_for_the_medium_is_told(
     assert said.startswith(f"{tmp_path}/medium/engines/e: cannot be written: the medium takes no file as large as this")
 
 
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM])
+def test_a_file_elsewhere_that_is_denied_is_no_fault_of_the_medium(
+    number: int, tmp_path: Path, key: ssh.Key, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = [str(tmp_path / "elsewhere/engine.tar"), None, str(tmp_path / "medium/engines/e"), f"{tmp_path}/medium2/e"]
+    said = []
+    for place in places:
+
+        def denied(*_: object, place: str | None = place) -> None:
+            raise OSError(number, os.strerror(number), place)
+
+        monkeypatch.setattr(building, "fetch", denied)
+        said.append(refused(planned("http://127.0.0.1:9/a.rpm"), tmp_path / "medium", key))
+    assert said[0].startswith(f"{places[0]}: {os.strerror(number)}; the mirror is not signed")
+    assert said[1].startswith(f"something that is no file of this mirror: {os.strerror(number)}; ")
+    assert said[2].startswith(f"{places[2]}: cannot be written: the medium may not be written by this user")
+    assert "medium may" not in said[3]
+
+
 def test_ctrl_c_while_a_file_comes_leaves_nothing_trusted_and_goes_on(tmp_path: Path, key: ssh.Key) -> None:
     folder, once = tmp_path / "medium", threading.Event()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from toolkit.errors import LabError
-from toolkit.lab import nodes, power
+from toolkit.lab import lab, network, nodes, power
+from toolkit.lab.bmc import rack
 from toolkit.lab.spec import LabSpec, NodeSpec, make_spec
 
 
@@ -36,7 +37,14 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     monkeypatch.setattr(nodes, "boot", made.boot)
     monkeypatch.setattr(power, "cut", made.cut)
     monkeypatch.setattr(power, "OFF_S", 0.0)
+    spec = made_lab()
+    rack.folder(spec).mkdir(parents=True)
+    rack.write(spec, spec.node("gpu1"), 512)
     return made
+
+
+def made_lab() -> LabSpec:
+    return make_spec("x", 3, 4, 1)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +66,54 @@ def test_a_node_that_is_off_is_switched_on_by_another_thread(running: Running) -
     power.Switch(spec, spec.node("gpu1")).reset("On")
     assert running.booted.wait(30)
     assert running.did == ["boot"]
+
+
+def test_a_node_that_is_taken_down_during_a_power_cycle_is_not_started_again(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = made_lab()
+    node = spec.node("gpu1")
+    monkeypatch.setattr(power.time, "sleep", lambda seconds: rack.remove(spec, node))
+    power.Switch(spec, node)._do("PowerCycle")
+    assert running.did == ["cut"]
+
+
+def test_who_takes_a_node_or_lab_down_waits_for_a_start_that_began(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, went_on = made_lab(), threading.Event()
+    node, told = spec.node("gpu1"), list[str]()
+
+    def boot(spec: LabSpec, node: NodeSpec, host: object) -> None:
+        running.booted.set()
+        went_on.wait(30)
+        running.alive = {18}
+        told.append("started")
+
+    def removed() -> None:
+        rack.remove(spec, node)
+        told.append("removed")
+
+    def stopped(name: str) -> None:
+        told.append("ended")
+
+    monkeypatch.setattr(nodes, "boot", boot)
+    monkeypatch.setattr(network, "stop_services", stopped)
+    monkeypatch.setattr(nodes, "stop", lambda *words: None)
+    monkeypatch.setattr(network, "delete_networks", lambda name: None)
+    monkeypatch.setattr(network, "namespaces_of", lambda name: ["x"])
+    monkeypatch.setattr(nodes, "unmount", lambda home: None)
+    power.Switch(spec, node).reset("PowerCycle")
+    assert running.booted.wait(30)
+    for end in (removed, lambda: lab.down("x", lambda words: None)):
+        other = threading.Thread(target=end, daemon=True)
+        other.start()
+        if end is removed:
+            other.join(0.2)
+            assert told == []
+            went_on.set()
+        other.join(30)
+    assert told == ["started", "removed", "ended"]
 
 
 def test_a_node_is_not_started_beside_what_is_left_of_it(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

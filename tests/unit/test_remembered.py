@@ -313,7 +313,8 @@ def test_nothing_is_kept_of_a_small_run_or_without_a_home(
     judged(run, read)
     assert not file_of(run).exists()
     monkeypatch.setattr(remembered, "LEAST", 1)
-    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")  # not absolute
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "nowhere")  # not absolute
     assert judged(run, read).outcome == "passed"
     assert sorted(read) == all_of(run)
 

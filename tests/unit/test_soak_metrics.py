@@ -12,6 +12,7 @@ from tests.support.burn_in_case import document, report
 from tests.support.site import CRITERIA, hardware, plan_of, result, run_info, verdict_of
 from validation.kinds import parse
 from validation.model import VerdictDoc
+from validation.model.run_info import UnitPart
 from validation.run.read import Run
 from validation.trend.metrics import MOST_FINDINGS, metrics_text
 from validation.trend.model import Trend
@@ -20,8 +21,13 @@ from validation.trend.soaks import SoakFinding, soaks_of
 EXACT = "bi.exact"
 
 
-def burnt_in(run: str, wrong: Mapping[str, int | None], suite: str = "burn-in") -> tuple[Run, VerdictDoc]:
-    """A run: node -> wrong results of its first GPU, None for a segment without a result."""
+NODES = ("gpu1", "gpu2", "gpu3")
+
+
+def burnt_in(
+    run: str, wrong: Mapping[str, int | None], suite: str = "burn-in", others: tuple[str, ...] = NODES
+) -> tuple[Run, VerdictDoc]:
+    """A unit's run: node -> wrong results of its first GPU, None for a segment without a result. others: all nodes."""
     site = hardware(tuple(wrong))
     plan = plan_of(site, (suite,), run=run, options={"minutes": 10})
     results = []
@@ -33,7 +39,9 @@ def burnt_in(run: str, wrong: Mapping[str, int | None], suite: str = "burn-in") 
         found["devices"][0]["wrong"] = count
         samples, facts = parse("burn-in", document(found), m.params)  # type: ignore[arg-type]
         results.append(result(m, samples, facts=facts, run=run))
-    stub = SimpleNamespace(info=run_info(site, plan), criteria=CRITERIA)
+    part = UnitPart(elsewhere=tuple(set(others) - set(wrong)), within=("unit",), apart=())
+    info = run_info(site, plan).model_copy(update={"part": part, "unit": "unit"})
+    stub = SimpleNamespace(info=info, criteria=CRITERIA, topology=site)
     return cast(Run, stub), verdict_of(site, plan, results)
 
 
@@ -59,6 +67,16 @@ def test_only_a_later_burn_in_of_the_same_node_takes_a_finding_away() -> None:
     both = burnt_in("2026-11-24T10-00-00Z-tcp10", {"gpu2": 1})
     assert exact(soaks_of([FIRST, alone, both])) == [("gpu2, GPU 0", "failed")]
     assert soaks_of([other]) == ()
+
+
+def test_findings_of_a_node_end_when_it_left_the_site() -> None:
+    left = burnt_in("2026-11-22T10-00-00Z-tcp10", {"gpu1": 0}, suite="preflight", others=("gpu1", "gpu3"))
+    assert exact(soaks_of([FIRST, left])) == [("gpu1, GPU 0", "failed")]
+    back = burnt_in("2026-11-23T10-00-00Z-tcp10", {"gpu1": 0}, suite="preflight")
+    assert exact(soaks_of([FIRST, left, back])) == exact(soaks_of([FIRST]))
+    old = cast(Run, SimpleNamespace(**{**vars(left[0]), "info": left[0].info.model_copy(update={"part": None})}))
+    assert exact(soaks_of([FIRST, (old, left[1])])) == exact(soaks_of([FIRST])), "it knows its unit's nodes alone"
+    assert soaks_of([]) == ()
 
 
 def told(soaks: Sequence[SoakFinding]) -> dict[str, list[tuple[dict[str, str], float]]]:

@@ -15,6 +15,7 @@ from toolkit.commands import deploy as deploy_command
 from toolkit.commands.upgrade import upgrade
 from toolkit.deploy import carried_out
 from toolkit.errors import UsageFault
+from toolkit.exits import MEANINGS, Exit
 from toolkit.upgrade import held
 from toolkit.upgrade.plan import Change, NodePlan, batch_sizes, batched, refuse_what_stays
 from toolkit.upgrade.state import Kept, State
@@ -90,6 +91,7 @@ def test_rollback_gives_each_node_what_it_had_the_head_last(world: World) -> Non
     assert world.log[seen:].count("deployed head") == 1
     told = answers.check(ran(world, "--json", verb="rollback").stdout, "upgrade")
     assert (told["verb"], told["state"]) == ("rollback", "nothing to do")
+    assert "taken back before: nothing to do" in MEANINGS["rollback"][Exit.OK]
     assert ran(world).exit_code == 0
     assert ran(world, verb="rollback").exit_code == 0, "an upgrade since can be taken back"
     assert world.log[seen:].count("deployed head") == 3

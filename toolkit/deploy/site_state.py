@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
 import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
@@ -20,6 +19,7 @@ from toolkit.errors import UsageFault
 from toolkit.lab.standing import standing_inventory
 from toolkit.lab_inventory import listed_lab
 from validation.base import bounded
+from validation.base.files import users_folder
 from validation.model import Topology
 from validation.model.built import Deployment, HowBuilt
 
@@ -51,7 +51,7 @@ class SiteState:
 
     def __init__(self, inventory: Path) -> None:
         """`inventory` is the site's; its resolved path is what tells sites apart."""
-        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+        base = users_folder("XDG_STATE_HOME", ".local/state")
         path = inventory.resolve()
         name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem or "site")
         digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]

@@ -311,7 +311,8 @@ def _clear(name: str, say: Say) -> bool:
         return False
     say(f"stopping lab '{name}'")
     folders = [p.name for p in (home / "nodes").iterdir()] if (home / "nodes").is_dir() else []
-    network.stop_services(name)  # first: a BMC in the middle of a power cycle would start its node again
+    with rack.switching(home / "bmc"):  # what a BMC starts is found below; one that is ended here starts nothing
+        network.stop_services(name)
     nodes.stop(name, folders, detect())
     say(f"removing lab '{name}'")
     nodes.unmount(home)

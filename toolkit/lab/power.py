@@ -14,6 +14,7 @@ import time
 
 from toolkit.errors import LabError
 from toolkit.lab import nodes, vm
+from toolkit.lab.bmc import rack
 from toolkit.lab.host import detect
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec
@@ -65,5 +66,16 @@ class Switch:
                 cut(self._spec, self._node)
             if kind == "PowerCycle":
                 time.sleep(OFF_S)
-            if kind != "ForceOff" and (kind != "On" or self.state() == "Off"):
+            if kind != "ForceOff":
+                self._on(kind)
+
+    def _on(self, kind: str) -> None:
+        """Start it, and hold back who takes the node or the lab down until its processes are found."""
+        with rack.switching(rack.folder(self._spec)):
+            if not rack.there(self._spec, self._node):  # it was taken down meanwhile
+                return
+            if kind != "On" or self.state() == "Off":  # what was cut may be seen for a moment still
                 on(self._spec, self._node)
+            until = time.monotonic() + GONE_S
+            while self.state() == "Off" and time.monotonic() < until:
+                time.sleep(0.05)

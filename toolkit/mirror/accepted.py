@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -17,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import UsageFault
 from validation.base import bounded
-from validation.base.files import replace
+from validation.base.files import replace, users_folder
 
 _MOST_BYTES = 1 << 16
 
@@ -76,7 +75,7 @@ def _kept(site: str) -> Accepted | None:
 
 
 def _path(site: str) -> Path:
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+    base = users_folder("XDG_STATE_HOME", ".local/state")
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", site)[:40] or "site"
     return base / "elastic-ai-toolkit/mirror" / f"{name}-{hashlib.sha256(site.encode()).hexdigest()[:8]}.json"
 

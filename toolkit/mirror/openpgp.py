@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.mirror.tools import run
+from validation.base.files import users_folder
 from validation.base.temporary import room
 
 OWNER = "Elastic AI mirror"
@@ -16,7 +16,7 @@ OWNER = "Elastic AI mirror"
 
 def key_home() -> Path:
     """Where the key that signs this user's mirrors is kept, apart from every mirror."""
-    base = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    base = users_folder("XDG_DATA_HOME", ".local/share")
     return base / "elastic-ai-toolkit" / "mirror-key"
 
 

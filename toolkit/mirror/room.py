@@ -153,6 +153,7 @@ _MEDIUM = {
     errno.ENODEV: "was taken out",
     errno.ENXIO: "was taken out",
 }
+_DENIED = (errno.EACCES, errno.EPERM)
 _NEXT = {
     errno.EROFS: "mount it so that it can be written, or name a folder on another one",
     errno.EACCES: "name a folder that you may write",
@@ -171,12 +172,23 @@ def medium_said(folder: Path, left: Callable[[], int]) -> Iterator[None]:
         if fault.errno not in _MEDIUM:
             raise
         where = str(fault.filename2 or fault.filename or folder)  # of a copy the file that was written
+        if fault.errno in _DENIED and not _of(folder, where):
+            what = fault.filename2 or fault.filename or "something that is no file of this mirror"
+            words = f"{what}: {fault.strerror}; {_UNTRUSTED}; give this user access to it, and {_GOES_ON}"
+            raise UsageFault(words) from None
         raise UsageFault(_said(where, fault.errno, folder, left)) from None
     except ToolFault:
         number = errno.EROFS if _read_only(folder) else errno.ENOSPC if is_full(folder, FULL_AT) else 0
         if not number:
             raise
         raise UsageFault(_said(str(folder), number, folder, left)) from None
+
+
+def _of(folder: Path, where: str) -> bool:
+    """Whether who was denied access was denied it by the mirror's folder, not by another file."""
+    if where == str(folder):
+        return not os.access(folder, os.R_OK | os.W_OK | os.X_OK)
+    return where.startswith(f"{folder}/")
 
 
 def _said(where: str, number: int, folder: Path, left: Callable[[], int]) -> str:

@@ -45,9 +45,16 @@ def replace(target: Path, content: bytes | Iterable[bytes], hint: str = "make ro
     return target
 
 
+def users_folder(variable: str, usual: str) -> Path:
+    """What a variable of the XDG Base Directory Specification names, else `usual` in the user's home. A relative path
+    is ignored, as the specification says. RuntimeError where this user has no home."""
+    named = os.environ.get(variable, "")
+    return Path(named) if os.path.isabs(named) else Path.home() / usual
+
+
 def cache_folder(name: str) -> Path:
     """A folder of this name in the user's cache. OSError or RuntimeError where this user has no home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    cache = users_folder("XDG_CACHE_HOME", ".cache")
     if not cache.is_absolute():
         raise FileNotFoundError(cache)
     return cache / "elastic-ai-toolkit" / name

@@ -28,18 +28,28 @@ class SoakFinding(NamedTuple):
 
 
 def soaks_of(runs: Sequence[tuple[Run, VerdictDoc]]) -> tuple[SoakFinding, ...]:
-    """Of judged runs, in any order; failures first. A later run that does not burn nodes in says nothing of them."""
+    """Of judged runs, in any order; failures first. A later run that does not burn nodes in says nothing of them. What
+    was found of a node ends when the site, by the inventory of its newest run, has the node no more."""
     known: dict[tuple[str, tuple[str, ...]], dict[str, tuple[int, int]]] = {}
-    for run, verdict in sorted(runs, key=lambda pair: (pair[0].info.created, pair[0].info.run), reverse=True):
+    newest_first = sorted(runs, key=lambda pair: (pair[0].info.created, pair[0].info.run), reverse=True)
+    for run, verdict in newest_first:
         known = {**_of_one(run, verdict), **known}
+    here = next((_nodes_of(run) for run, _ in newest_first if run.info.unit is None or run.info.part is not None), None)
     findings = [
         SoakFinding(criterion, subject, found, count)
-        for (criterion, _), subjects in sorted(known.items())
+        for (criterion, nodes), subjects in sorted(known.items())
+        if here is None or here.issuperset(nodes)
         for subject, counts in subjects.items()
         for found, count in zip(_FOUND, counts, strict=True)
         if count
     ]
     return tuple(sorted(findings, key=lambda one: _FOUND.index(one.found)))
+
+
+def _nodes_of(run: Run) -> frozenset[str]:
+    """All nodes of the site, those of its other units too, which a unit's run of before does not know."""
+    elsewhere = run.info.part.elsewhere if run.info.part is not None else ()
+    return frozenset((*(node.name for node in run.topology.nodes), *elsewhere))
 
 
 def _of_one(run: Run, verdict: VerdictDoc) -> dict[tuple[str, tuple[str, ...]], dict[str, tuple[int, int]]]:

@@ -6,11 +6,13 @@ virtual machine. The rest is constructed. `serve.py` answers from the files that
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +85,29 @@ def write(spec: LabSpec, node: NodeSpec, memory_mib: int, clean: bool = False) -
 
 
 def remove(spec: LabSpec, node: NodeSpec) -> None:
-    """Take a node's BMC away."""
-    (folder(spec) / f"{node.name}.json").unlink(missing_ok=True)
+    """Take a node's BMC away. When this returns it starts its node no more, not in the middle of a power cycle
+    either."""
+    with switching(folder(spec)):
+        (folder(spec) / f"{node.name}.json").unlink(missing_ok=True)
+
+
+def there(spec: LabSpec, node: NodeSpec) -> bool:
+    """Whether the node has a BMC still."""
+    return (folder(spec) / f"{node.name}.json").is_file()
+
+
+@contextlib.contextmanager
+def switching(home: Path) -> Iterator[None]:
+    """Nobody else starts a node by its BMC meanwhile, or takes a BMC away. Without BMCs there is nothing to wait for;
+    who is killed holds it no more."""
+    try:
+        handle = (home / "switching.lock").open("w")
+    except FileNotFoundError:
+        yield
+        return
+    with handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
 
 
 def prepare(spec: LabSpec, memory_mib: int) -> None:

@@ -82,8 +82,8 @@ def check_servers(host: Host, endpoints: int, engine: str = "") -> None:
 @contextmanager
 def private_folder() -> Iterator[Path]:
     """A folder that this user alone may read, gone afterwards."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    base = base if base and os.access(base, os.W_OK) else None
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    base = base if os.path.isabs(base) and os.access(base, os.W_OK) else None
     folder = tempfile.mkdtemp(prefix="elastic-ai-lease-", dir=base)
     try:
         yield Path(folder)

@@ -35,7 +35,8 @@ class Session:
                     "itself does not allow; start processes by spawn, or use TensorFlow only after the fork"
                 )
             return
-        folder = Path(tempfile.mkdtemp(prefix="elastic-ai-", dir=os.environ.get("XDG_RUNTIME_DIR") or None))
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        folder = Path(tempfile.mkdtemp(prefix="elastic-ai-", dir=base if os.path.isabs(base) else None))
         atexit.register(_remove, folder, os.getpid())
         self._turn_inward(folder)
         given = {
