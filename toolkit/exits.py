@@ -226,8 +226,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "rollback": {
-        Exit.OK: "every node has the versions on record before the upgrade, and passed its validation, or the last upgrade "
-        "was taken back before: nothing to do (--dry-run: the plan was printed)",
+        Exit.OK: "every node has the versions on record before the upgrade, and passed its validation, or the last "
+        "upgrade was taken back before: nothing to do (--dry-run: the plan was printed)",
         Exit.FAILED: "a batch is bad; its nodes stay drained, later batches are untouched",
         Exit.USAGE: f"{_USAGE}, or something cannot go back; nothing was changed",
         Exit.INCOMPLETE: "stopped between two batches because `--budget` is used up; run the same command to continue",

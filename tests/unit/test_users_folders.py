@@ -62,7 +62,7 @@ def test_a_relative_folder_of_a_login_is_ignored(home: Path, monkeypatch: pytest
 @pytest.mark.parametrize("role", ROLES)
 def test_roles_look_where_the_programs_do(role: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = yaml.safe_load((ROOT / "roles" / role / "defaults/main.yml").read_text())[ROLES[role]]
-    environment = Environment(autoescape=False)  # noqa: S701 - no page
+    environment = Environment(autoescape=False)
     environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
     values: dict[str, str] = {"HOME": str(home)}
     made = environment.from_string(text)

@@ -49,7 +49,7 @@ def users_folder(variable: str, usual: str) -> Path:
     """What a variable of the XDG Base Directory Specification names, else `usual` in the user's home. A relative path
     is ignored, as the specification says. RuntimeError where this user has no home."""
     named = os.environ.get(variable, "")
-    return Path(named) if os.path.isabs(named) else Path.home() / usual
+    return Path(named) if Path(named).is_absolute() else Path.home() / usual
 
 
 def cache_folder(name: str) -> Path:

@@ -83,7 +83,7 @@ def check_servers(host: Host, endpoints: int, engine: str = "") -> None:
 def private_folder() -> Iterator[Path]:
     """A folder that this user alone may read, gone afterwards."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = base if os.path.isabs(base) and os.access(base, os.W_OK) else None
+    base = base if Path(base).is_absolute() and os.access(base, os.W_OK) else None
     folder = tempfile.mkdtemp(prefix="elastic-ai-lease-", dir=base)
     try:
         yield Path(folder)

@@ -62,7 +62,7 @@ def short_folder() -> str:
     name = "jupyter-12345678"
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm", "/tmp"):  # noqa: S108 - a new folder in it
         fits = len(os.fsencode(base)) + 1 + len(name) + KERNEL_BYTES <= SOCKET_BYTES
-        if os.path.isabs(base) and fits and os.access(base, os.W_OK | os.X_OK):
+        if Path(base).is_absolute() and fits and os.access(base, os.W_OK | os.X_OK):
             return tempfile.mkdtemp(prefix="jupyter-", dir=base)
     return tempfile.mkdtemp(prefix="jupyter-")
 

@@ -36,7 +36,7 @@ class Session:
                 )
             return
         base = os.environ.get("XDG_RUNTIME_DIR", "")
-        folder = Path(tempfile.mkdtemp(prefix="elastic-ai-", dir=base if os.path.isabs(base) else None))
+        folder = Path(tempfile.mkdtemp(prefix="elastic-ai-", dir=base if Path(base).is_absolute() else None))
         atexit.register(_remove, folder, os.getpid())
         self._turn_inward(folder)
         given = {
