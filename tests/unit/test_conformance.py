@@ -248,6 +248,7 @@ HALF = (
         (90.0, "us", "missed"),
         (100.5, "us", "not-measured"),
         (110.0, "GB/s", "not-measured"),
+        (110.0, "ratio", "not-measured"),
     ],
 )
 def test_a_value_over_what_is_printed_of_a_machine_that_is_not_there(
@@ -290,6 +291,27 @@ def test_one_network_against_another_at_the_same_place_and_batch(
     assert f"{a} ratio over {b} of gpu1" in why
     alone = verdict(tn_inter=(at("a", 32, a),))
     assert of_more(tmp_path, BETTER, alone, planned)[0] == "not-measured"
+
+
+@pytest.mark.parametrize("other", ["none", "no value", "nothing"])
+def test_one_place_without_the_other_network_is_not_left_out(tmp_path: Path, other: str) -> None:
+    def at(network: str, node: str, value: float | None, low: float = 0.8) -> Judgement:
+        about = Subject.node(node, f"{network}, batch 32")
+        was = "not-measured" if value is None else "pass"
+        code = "tool-failed" if value is None else "within-bounds"
+        return judgement(value, low, 0.95, was, unit="ratio", about=about, evidence=(network,), reason_code=code)
+
+    one = plan(load=("--network", "a", "--side", "8")).measurements[0]
+    both = tuple(
+        one.model_copy(update={"id": n, "params": {"load": ("--network", n, "--side", "8")}}) for n in ("a", "b")
+    )
+    planned = plan().model_copy(update={"measurements": both})
+    left = {"none": (), "no value": (at("b", "gpu2", None),), "nothing": (at("b", "gpu2", 0.1, -0.1),)}[other]
+    whole = (at("a", "gpu1", 0.9), at("b", "gpu1", 0.5, 0.5), at("a", "gpu2", 1.9))
+    figure = BETTER.replace("value: 1,", "value: 0.5,")
+    found, why = of_more(tmp_path, figure, verdict(tn_inter=(*whole, *left)), planned)
+    assert found == "not-measured", why
+    assert "gpu2" in why
 
 
 @pytest.mark.parametrize(

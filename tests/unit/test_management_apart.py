@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from tests.support.site import LAB, criterion, healthy, plan_of, results_of, verdict_of
-from validation.model import Judgement, SshTarget, Topology
+from validation.model import Judgement, Port, SshTarget, Topology
 
 PLAN = plan_of(LAB, ("preflight",))
 SSH = {n.name: n.ssh.host for n in LAB.nodes}
 FABRIC = {n.name: n.ports[0].address for n in LAB.nodes}
 
 
-def judged(addresses: list[tuple[str, str]], host: str | None = None) -> Judgement | None:
-    """Of gpu2 with these addresses; the others are managed by eth0. `host`: by which the inventory reaches it."""
+def judged(
+    addresses: list[tuple[str, str]], host: str | None = None, ports: Mapping[str, Port] | None = None
+) -> Judgement | None:
+    """Of gpu2 with these addresses; the others are managed by eth0. `host`: by which the inventory reaches it.
+    `ports`: nodes with another fabric port."""
 
     def change(m: Any) -> Any:
         if m.kind != "facts":
@@ -29,6 +33,7 @@ def judged(addresses: list[tuple[str, str]], host: str | None = None) -> Judgeme
     nodes = tuple(
         n.model_copy(update={"ssh": SshTarget(host=host)}) if n.name == "gpu2" and host else n for n in LAB.nodes
     )
+    nodes = tuple(n.model_copy(update={"ports": (ports[n.name],)}) if n.name in (ports or {}) else n for n in nodes)
     site: Topology = LAB.model_copy(update={"nodes": nodes})
     verdict = verdict_of(site, PLAN, results_of(PLAN, change))
     mine: dict[str, Judgement] = {str(j.about).partition("/")[0]: j for j in criterion(verdict, "pf.apart").judgements}
@@ -53,6 +58,7 @@ def test_another_port_and_network_pass_and_are_named() -> None:
             "10.78.0.200",
             "10.78.0.200 is in the fabric's network 10.78.0.0/24",
         ),
+        ([("fab0.100", "10.9.0.2"), ("fab0", FABRIC["gpu2"])], "10.9.0.2", "fab0.100 is a VLAN of a fabric port"),
     ],
 )
 def test_one_network_for_both_is_reported_and_no_fault(addresses: list[tuple[str, str]], host: str, words: str) -> None:
@@ -60,6 +66,13 @@ def test_one_network_for_both_is_reported_and_no_fault(addresses: list[tuple[str
     assert found is not None
     assert (found.verdict, found.reason_code) == ("not-applicable", "reported")
     assert found.reason == f"reported: no network of its own for management: {words}"
+
+
+def test_another_nodes_fabric_network_is_the_fabrics_too() -> None:
+    port = LAB.node("gpu1").ports[0].model_copy(update={"address": "10.9.0.1"})
+    found = judged([("eth0", "10.9.0.2"), ("fab0", FABRIC["gpu2"])], "10.9.0.2", {"gpu1": port})
+    assert found is not None
+    assert found.reason.endswith("10.9.0.2 is in the fabric's network 10.9.0.0/24")
 
 
 @pytest.mark.parametrize(

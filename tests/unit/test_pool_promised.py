@@ -60,6 +60,13 @@ def test_leases_with_all_they_asked_for_pass_and_are_counted() -> None:
     )
 
 
+def test_leases_that_asked_for_nothing_are_not_counted_as_kept() -> None:
+    found = judged([row(asked=0), row(asked=0)])
+    assert (found.verdict, found.reason_code) == ("not-applicable", "reported")
+    assert found.reason == "reported: no lease asked for GPUs by this record"
+    assert judged([row(asked=0), row()]).reason.startswith("1 lease with the GPUs")
+
+
 @pytest.mark.parametrize(
     ("one", "words"),
     [

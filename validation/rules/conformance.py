@@ -257,11 +257,17 @@ def _set(measurement: Measurement, key: str) -> object:
     return measurement.params.get(key)
 
 
+_UNDECIDED = {"value": None, "low": None, "high": None}
+
+
 def _divided(judgement: Judgement, over: tuple[float, float, float], words: str) -> Judgement:
     """A judgement whose value, with its interval, is the quotient over another value and its interval."""
     value, unit = judgement.value, _unit(judgement)
-    if value is None or min(over) <= 0:
+    if value is None:
         return judgement
+    if min(over) <= 0:
+        why = f"{judgement.subject}: {words} may be nothing, by which no value is divided"
+        return judgement.model_copy(update={**_UNDECIDED, "reason": why})
     low = value if judgement.low is None else judgement.low
     high = value if judgement.high is None else judgement.high
     text = f"{value:.4g}{' ' + unit if unit else ''} over {words}"
@@ -270,25 +276,36 @@ def _divided(judgement: Judgement, over: tuple[float, float, float], words: str)
 
 
 def _over(judgement: Judgement, claim: Claim) -> Judgement:
-    """A judgement over what the document prints of another machine; as it is where it was measured in another unit."""
+    """A judgement over what the document prints of another machine; without a value where it was measured in another
+    unit."""
     figure = claim.published
     if figure is None or _unit(judgement) not in ("", figure.unit):
-        return judgement
+        printed = figure.unit if figure is not None else "no figure"
+        why = f"measured in {_unit(judgement)}, published in {printed}"
+        return judgement.model_copy(update={**_UNDECIDED, "reason": why})
     return _divided(judgement, (claim.value,) * 3, f"the {figure.printed} of {claim.id}")
 
 
 def _quotients(mine: Sequence[Judgement], others: Sequence[Judgement]) -> list[Judgement]:
-    """Each judgement over that of the others at the same place whose last words (the batch size) are its own."""
+    """Each judgement over that of the others at the same place whose last words (the batch size) are its own. One that
+    has no such partner decides nothing where the others were measured with these words at another place: what is
+    missing of one place does not leave the rest to decide."""
 
     def key(judgement: Judgement) -> tuple[object, str]:
         return judgement.about.ends, judgement.about.op.rpartition(", ")[2]
 
     found, partners = [], {key(j): j for j in others}
+    words = {at for _, at in partners}
     for judgement in mine:
         other = partners.get(key(judgement))
+        if other is None and key(judgement)[1] not in words:
+            continue  # this batch size was measured of one alone
         if other is None or other.value is None or judgement.value is None:
+            why = f"{judgement.subject} has no value of both that compare"
+            found.append(judgement.model_copy(update={**_UNDECIDED, "reason": why}))
             continue
-        over = (other.value, other.value if other.low is None else other.low, other.high or other.value)
+        high = other.value if other.high is None else other.high
+        over = (other.value, other.value if other.low is None else other.low, high)
         made = _divided(judgement, over, f"{other.value:.4g} of {other.subject}")
         found.append(made.model_copy(update={"evidence": (*judgement.evidence, *other.evidence)}))
     return found

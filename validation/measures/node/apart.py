@@ -7,13 +7,16 @@ the node itself does not know.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.each_node import Said
 from validation.judging.methods import method
-from validation.model import Bound, Judgement, Node
+from validation.model import Bound, Judgement, Node, Port
 from validation.model.node_facts import NodeFacts
 from validation.rules.criterion import Criterion
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 @method("management", "the port that each node is managed by, beside its fabric ports")
@@ -26,6 +29,7 @@ def judge_management(case: Case, criterion: Criterion) -> list[Judgement]:
         derivation=("address of the node and of its fabric ports by the inventory, interfaces as the node names them",),
         source=criterion.source,
     )
+    fabric = [_network(port) for node in case.topology.nodes for port in node.ports]
     judged: list[Judgement] = []
     for measurement in case.serving(criterion):
         node, ids = case.topology.node(measurement.nodes[0]), [measurement.id]
@@ -33,13 +37,18 @@ def judge_management(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(facts, Judgement):
             judged.append(facts)
             continue
-        verdict, code, why, text, _ = _judge(node, facts)
+        verdict, code, why, text, _ = _judge(node, facts, fabric)
         judged.append(judgement(criterion, node.name, verdict, code, why, ids, text=text, bound=bound))
     # a node that has none of both says nothing of the others; one network for both does
     return [one for one in judged if one.reason_code != "not-applicable"] or judged
 
 
-def _judge(node: Node, facts: NodeFacts) -> Said:
+def _network(port: Port) -> Network:
+    return ipaddress.ip_network(f"{port.address}/{port.prefix}", strict=False)
+
+
+def _judge(node: Node, facts: NodeFacts, fabric: Sequence[Network]) -> Said:
+    """`fabric`: the networks of all nodes' fabric ports, of which a node may have some alone."""
     host, state = node.ssh.host, facts.state
     if not node.ports:
         return Said("not-applicable", "not-applicable", "no fabric port is declared")
@@ -59,14 +68,12 @@ def _judge(node: Node, facts: NodeFacts) -> Said:
             f"reported: no interface of the node has {host}, by which it is managed: something on the way translates it"
         )
         return Said("not-applicable", "reported", why)
-    networks = {
-        ipaddress.ip_network(f"{port.address}/{port.prefix}", strict=False): port.interface for port in node.ports
-    }
-    shared = [name for name in own if name in ports]
-    within = [str(network) for network in networks if address in network]
+    shared = [name for name in own if name.partition(".")[0] in ports]
+    within = [str(network) for network in fabric if address in network]
     text = f"managed by {own[0]} ({host}), fabric: {', '.join(ports.values())}"
     if shared or within:
-        what = f"{shared[0]} is a fabric port" if shared else f"{host} is in the fabric's network {within[0]}"
+        port = "a fabric port" if shared and shared[0] in ports else "a VLAN of a fabric port"
+        what = f"{shared[0]} is {port}" if shared else f"{host} is in the fabric's network {within[0]}"
         return Said("not-applicable", "reported", f"reported: no network of its own for management: {what}", text)
     return Said("pass", "within-bounds", text, text)
 

@@ -164,10 +164,10 @@ def training_image(noted: Path | None = None) -> str:
     """The image of the training container by its digest, repository@sha256:…; "" where none is noted."""
     try:
         said = json.loads(_read(IMAGE if noted is None else noted) or "{}")
-        reference, digest = str(said.get("reference", "")), str(said.get("digest", ""))
+        reference, digest = (str(said.get(key) or "") for key in ("reference", "digest"))
     except (ValueError, AttributeError):
         return ""
-    return f"{reference.partition('@')[0]}@{digest}" if digest else reference
+    return f"{reference.partition('@')[0]}@{digest}" if reference and digest else reference or digest
 
 
 def nvlink(gpu_count: int) -> dict[str, Any]:

@@ -45,9 +45,12 @@ def judge_promised(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(facts, Judgement):
             judged.append(facts)
             continue
-        known = [one for one in facts.requests if one.asked is not None]
+        # a job may have GPUs without asking for any, as with --exclusive: nothing was promised to it
+        known = [one for one in facts.requests if one.asked]
         if not known:
-            why = "reported: this record does not say what leases asked for"
+            none = "no lease asked for GPUs by this record"
+            before = "this record does not say what leases asked for"
+            why = f"reported: {none if any(one.asked == 0 for one in facts.requests) else before}"
             judged.append(judgement(criterion, subject, "not-applicable", "reported", why, ids))
             continue
         wrong, text = list(_wrong(known, facts.until_s, facts.parts_per_gpu)), _text(known, facts.until_s)
