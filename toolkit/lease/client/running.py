@@ -83,8 +83,8 @@ def check_servers(host: Host, endpoints: int, engine: str = "") -> None:
 def private_folder() -> Iterator[Path]:
     """A folder that this user alone may read, gone afterwards."""
     base = os.environ.get("XDG_RUNTIME_DIR", "")
-    base = base if Path(base).is_absolute() and os.access(base, os.W_OK) else None
-    folder = tempfile.mkdtemp(prefix="elastic-ai-lease-", dir=base)
+    usable = Path(base).is_absolute() and os.access(base, os.W_OK)
+    folder = tempfile.mkdtemp(prefix="elastic-ai-lease-", dir=base if usable else None)
     try:
         yield Path(folder)
     finally:
