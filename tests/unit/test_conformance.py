@@ -333,6 +333,17 @@ def test_what_decides_may_be_the_verdict_or_that_it_was_done(
     assert of_more(tmp_path, f"{by}done}}", said, plan())[0] == done
 
 
+@pytest.mark.parametrize(("gpus", "state"), [(8, "confirmed"), (9, "not-measured"), (16, "not-measured")])
+def test_a_claim_of_so_many_gpus_is_not_confirmed_by_fewer(tmp_path: Path, gpus: int, state: str) -> None:
+    said = verdict(tn_inter=(judgement(None, verdict="not-applicable", reason_code="reported"),))
+    by = f"confirmed_by: {{criterion: tn.inter, statistic: x, by: done, gpus: {gpus}}}"
+    assert sum(n.bom.gpu_count for n in SITE.nodes if n.name in ("gpu1", "gpu2")) == 8
+    found, why = of_more(tmp_path, by, said, plan(servers=("gpu1", "gpu2")))
+    assert found == state, why
+    if state == "not-measured":
+        assert why == f"tn.inter was measured over 8 GPUs, not {gpus}"
+
+
 def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
     for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
         said = verdict(sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=())

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from validation.base.counting import number_of
 from validation.model import CriterionVerdict, Judgement, Measurement, Model, Node, Plan, Topology, VerdictDoc
 from validation.rules.reference import Claim, Machine, Reference, declared_as
 
@@ -173,6 +174,12 @@ class _Site:
             if not mine:
                 both = f"{_asked(by.where)} and of {_asked(by.against)}"
                 return _Found("not-measured", f"{by.criterion} has no values of {both} that compare")
+        if by.gpus is not None:
+            most = max(map(self._gpus, mine))
+            mine = [j for j in mine if self._gpus(j) >= by.gpus]
+            if not mine:
+                why = f"{by.criterion} was measured over {number_of(most, 'GPU')}, not {by.gpus}"
+                return _Found("not-measured", why)
         nodes = self._nodes(claim)
         mine = [j for j in mine if not claim.machines or (self._where(j) and self._where(j) <= nodes)]
         if not mine:
@@ -193,6 +200,13 @@ class _Site:
                 hosts = measurement.params.get("hosts")
                 done |= set(hosts if isinstance(hosts, tuple) else measurement.nodes)
         return done & self.with_gpus
+
+    def _gpus(self, judgement: Judgement) -> int:
+        """How many GPUs the servers of a judgement's measurement have, by their bills of materials."""
+        measurement = self.planned.get(judgement.evidence[-1]) if judgement.evidence else None
+        servers = measurement.params.get("servers") if measurement is not None else None
+        names = set(servers) if isinstance(servers, tuple) else self._where(judgement)
+        return sum(node.bom.gpu_count or 0 for node in self.topology.nodes if node.name in names)
 
     def _elsewhere(self, claim: Claim) -> str:
         """Why a claim is not this site's; "" where it is."""

@@ -116,6 +116,7 @@ class ConfirmedBy(Model):
     `verdict`, where the criterion asks for what the figure follows from; that it was `done`, where the claim says only
     that something works, and the criterion reports how well. `over`: the claim whose published figure the value is
     divided by. `against`: the value is divided by that of the same subject whose measurement had these parameters.
+    `gpus`: the servers of the measurement have as many GPUs at least, where the claim says how many took part.
     """
 
     criterion: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
@@ -124,6 +125,7 @@ class ConfirmedBy(Model):
     by: Literal["value", "verdict", "done"] = "value"
     over: str | None = Field(default=None, pattern=_ID)
     against: dict[str, str | int] = Field(default={})
+    gpus: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _one_quotient(self) -> ConfirmedBy:
