@@ -25,8 +25,10 @@ PORT = 15433
 SETTINGS = "MaxStartups 200\nMaxSessions 50\nPasswordAuthentication no\nSubsystem sftp internal-sftp\n"
 
 OURS = """
-import asyncio, sys
+import asyncio, gc, sys
 from pathlib import Path
+from toolkit.entry import COLLECTOR
+gc.set_threshold(*COLLECTOR)  # as every command does
 from tests.support.run_case import Quiet, plan, topology
 from validation.execute import SshLauncher, run_plan, ssh
 folder, nodes, tests, port = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])

@@ -180,8 +180,12 @@ def test_taking_an_unfinished_upgrade_back_leaves_the_finished_one_before_it_to_
     assert ran(world).exit_code == 1
     world.left["bad"] = ""
     assert ran(world, verb="rollback").exit_code == 0
-    kept = Kept(world.inventory)
-    assert (kept.read_open(), kept.read_last(), kept.read_back()) == (None, first, None)
+    kept, upgraded = Kept(world.inventory), world.nodes("driver")
+    assert (kept.read_open(), kept.read_last()) == (None, first)
+    for more in (["--dry-run"], ["--dry-run"], []):  # the same command, whose power was cut at its very end
+        again = ran(world, *more, verb="rollback")
+        assert (again.exit_code, world.nodes("driver")) == (0, upgraded)
+        assert f"the upgrade before it, to {NEW} ({first.ended}), is not taken back" in again.output
     assert ran(world, verb="rollback").exit_code == 0
     assert world.nodes("driver") == before
     assert set(world.nodes("release").values()) == {OLD}

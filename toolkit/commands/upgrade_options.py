@@ -74,7 +74,10 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
             rolling.drop(idle)
             _dropped(idle, "done", as_json)
         if (back := rolling.taken_back()) is not None:
-            _taken_back(back, as_json)
+            last = rolling.kept.read_last()
+            if last is not None:
+                rolling.kept.told()
+            _taken_back(back, last, as_json)
         rolling.accepted()  # refused before anything is changed
         if state is not None:
             state = rolling.leave_out(state)
@@ -106,7 +109,7 @@ def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
     if (idle := rolling.untouched()) is not None:
         _dropped(idle, "planned", as_json)
     if (back := rolling.taken_back()) is not None:
-        _taken_back(back, as_json)
+        _taken_back(back, rolling.kept.read_last(), as_json)
     if state is not None:
         _said(words.state_lines(state), as_json)
         document = words.state_document(state, "open")
@@ -130,11 +133,11 @@ def _dropped(state: State, how: str, as_json: bool) -> NoReturn:
     raise SystemExit(Exit.OK)
 
 
-def _taken_back(state: State, as_json: bool) -> NoReturn:
+def _taken_back(state: State, last: State | None, as_json: bool) -> NoReturn:
     """A rollback was finished before."""
     from toolkit.upgrade import words
 
-    _said(words.taken_back_lines(state), as_json)
+    _said(words.taken_back_lines(state, last), as_json)
     if as_json:
         answers.say("upgrade", words.state_document(state, "nothing to do"))
     raise SystemExit(Exit.OK)

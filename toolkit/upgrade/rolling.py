@@ -131,10 +131,13 @@ class Rolling:
         return self._left(found)
 
     def taken_back(self) -> State | None:
-        """The finished rollback that a rollback would only repeat; None for anything else."""
-        if self.asked.verb != "rollback" or self.kept.read_open() is not None or self.kept.read_last() is not None:
+        """The finished rollback that a rollback would only repeat; None for anything else. Where that took back an
+        unfinished upgrade, the same command may be one that lost its power at the very end, so the upgrade before it is
+        not touched."""
+        if self.asked.verb != "rollback" or self.kept.read_open() is not None:
             return None
-        return self.kept.read_back()
+        back = self.kept.read_back()
+        return back if self.kept.read_last() is None or (back is not None and back.unfinished) else None
 
     def source(self) -> State:
         """The upgrade that a rollback takes back: the open one, else the last that was finished."""

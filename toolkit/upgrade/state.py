@@ -100,7 +100,7 @@ def now() -> str:
 
 class Kept:
     """The states of one site on the disk: that which is open, the upgrade that was finished last, and the rollback that
-    took all of it back."""
+    took all of it, or an unfinished one after it, back."""
 
     def __init__(self, inventory: Path) -> None:
         """The files need not be there."""
@@ -144,6 +144,11 @@ class Kept:
         self.open.unlink(missing_ok=True)
         _keep_names(self.open.parent)
 
+    def told(self) -> None:
+        """Of a rollback that was finished: the next one takes back the upgrade before it."""
+        self.back.unlink(missing_ok=True)
+        _keep_names(self.back.parent)
+
     def finish(self, state: State) -> None:
         """An upgrade becomes the last one; after a rollback there is none."""
         self.write(state.model_copy(update={"ended": now()}))
@@ -153,8 +158,9 @@ class Kept:
             _keep_names(self.open.parent)
             return
         last = self.read_last()
-        if last is not None and state.unfinished:
-            self.drop()  # the one before it is still what the nodes have
+        if last is not None and state.unfinished:  # the one before it is still what the nodes have
+            self.open.replace(self.back)
+            _keep_names(self.open.parent)
             return
         back = {name for batch in state.batches for name in batch.nodes}
         rest = [batch for batch in last.batches if not back.issuperset(batch.nodes)] if last is not None else []

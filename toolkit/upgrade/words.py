@@ -91,9 +91,13 @@ def dropped_lines(state: State, done: bool) -> list[str]:
     ]
 
 
-def taken_back_lines(state: State) -> list[str]:
-    """Of a rollback after a rollback."""
-    return [f"the last upgrade was taken back already, {state.ended}; nothing to do", *_left_out(state)]
+def taken_back_lines(state: State, last: State | None) -> list[str]:
+    """Of a rollback after a rollback. `last`: an upgrade that was finished before."""
+    lines = [f"the last upgrade was taken back already, {state.ended}; nothing to do", *_left_out(state)]
+    if last is not None:
+        before = f"the upgrade before it, to {last.to} ({last.ended}), is not taken back"
+        lines.append(f"{before}; for that give 'toolkit rollback' once more")
+    return lines
 
 
 def afterwards(state: State, inventory: Path) -> str:
