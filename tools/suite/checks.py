@@ -19,6 +19,8 @@ LOOPBACK = "loopback"
 BROWSERS = ("report", "compare", "docs", "pool_page", "panels")
 BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in BROWSERS)
 SMALL_SITE = "tests/integration/test_standin_small.py"
+MACHINES = ("test_vm_*.py", "test_storage_nfs.py", "test_handover_machines.py")
+"""Of tests/integration, what is about emulated machines alone."""
 BACKUP = tuple(f"toolkit/backup/{name}.py" for name in ("archive", "on_head", "there"))
 ON_NODES = (
     "plugins/modules",
@@ -103,7 +105,7 @@ def checks(wanted: Wanted, memory: str | None) -> list[Check]:
         # measures nothing; longer than the others of the lowest priority, so it is the first of them
         small = (sys.executable, "-m", "pytest", SMALL_SITE)
         found.append(Check("a small site as on Ubuntu", small, When.BESIDE, before_lab=True))
-        ignored = ("*/test_vm_*.py", "*_browser.py", f"*/{SMALL_SITE.rpartition('/')[2]}")
+        ignored = (*(f"*/{one}" for one in MACHINES), "*_browser.py", f"*/{SMALL_SITE.rpartition('/')[2]}")
         site = (*pytest, "tests/integration", *(f"--ignore-glob={name}" for name in ignored))
         found.append(Check("the site in the lab", site, When.LAB))
     if "functional" in wanted.parts:
@@ -124,7 +126,8 @@ def checks(wanted: Wanted, memory: str | None) -> list[Check]:
     if "molecule" in wanted.parts:
         found += molecule(wanted.since)
     if "machines" in wanted.parts:
-        machines = sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests/integration").glob("test_vm_*.py"))
+        found_by = [(ROOT / "tests/integration").glob(one) for one in MACHINES]
+        machines = sorted(str(path.relative_to(ROOT)) for paths in found_by for path in paths)
         found.append(Check("emulated machines", (*pytest, *machines), When.LAST))
     return found
 
