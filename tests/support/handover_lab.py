@@ -49,11 +49,13 @@ class Lab(Protocol):
 
 @dataclass(frozen=True)
 class Day:
-    """`hands`: what a person does, test by test. `limit_s`: of a run; `quiet_s`: how long a list may say nothing."""
+    """`hands`: what a person does, test by test. `planted`: a fault, and the suite and criterion that find it.
+    `limit_s`: of a run; `quiet_s`: how long a list may say nothing."""
 
     lab: Lab
     folder: Path
     hands: Sequence[Hand]
+    planted: tuple[str, str, str] = ("few-files", "as-built", "pf.asbuilt")
     limit_s: float = 1800
     quiet_s: float = 300
 
@@ -157,10 +159,12 @@ def power(lab: Lab, node: str) -> Hand:
 def a_fault_becomes_a_point(day: Day) -> None:
     """A first run finds what was planted; then it is mended."""
     day.runs.mkdir()
-    day.said("lab", "fault", "set", "--name", day.lab.name, "gpu2", "few-files")
-    first = day.measured("--suite", "preflight", "--suite", "as-built", codes=(1,))
+    fault, suite, criterion = day.planted
+    day.said("lab", "fault", "set", "--name", day.lab.name, "gpu2", fault)
+    suites = dict.fromkeys(("preflight", suite))
+    first = day.measured(*(word for one in suites for word in ("--suite", one)), codes=(1,))
     day.points(first, 1)
-    assert "pf.asbuilt" in (day.lab.inventory / "punch.yml").read_text()
+    assert criterion in (day.lab.inventory / "punch.yml").read_text()
     day.said("lab", "fault", "clear", "gpu2", "--name", day.lab.name)
 
 
