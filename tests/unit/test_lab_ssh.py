@@ -51,3 +51,10 @@ def test_options_after_the_node_are_the_commands(monkeypatch: pytest.MonkeyPatch
         done = CliRunner().invoke(command.lab, ["ssh", "client1", *between, *words])
         assert done.exit_code == 0, done.output
     assert called == [["ssh", "root@client1", " ".join(words)]] * 2
+
+
+@pytest.mark.parametrize("words", [("--name", "other"), ("--name=other", "true")])
+def test_a_lab_that_is_named_after_the_node_is_refused(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    monkeypatch.setattr(command, "become_root", lambda: pytest.fail("another lab would be entered"))
+    done = CliRunner().invoke(command.lab, ["ssh", "client1", *words])
+    assert "--name goes before NODE: toolkit lab ssh --name LAB client1" in str(done.exception)

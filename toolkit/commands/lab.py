@@ -338,6 +338,8 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
     toolkit lab ssh client1 -- python3 -c 'print("each word arrives as it was written")'
     toolkit lab ssh gpu1 -- 'journalctl -b | tail'       one word is a line for the node's shell
     """
+    if command[:1] and command[0].partition("=")[0] == "--name":  # or else it would be a command for the node
+        raise UsageFault(f"--name goes before NODE: toolkit lab ssh --name LAB {node}")
     become_root()
     spec = labs.load(name)
     command = command[1:] if command[:1] == ("--",) else command
