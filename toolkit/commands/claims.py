@@ -176,7 +176,7 @@ def _lines(
         lines += [("divided by", by.over)] if by.over is not None else []
         against = ", ".join(f"{key} {value}" for key, value in by.against.items())
         lines += [("divided by", f"{by.criterion} of {against}")] if against else []
-        lines += [("of at least", f"{by.gpus} GPUs")] if by.gpus is not None else []
+        lines += [("of at least", number_of(by.gpus, "GPU"))] if by.gpus is not None else []
         decides = {"verdict": "the criterion's verdict", "done": "that it was done, without a fault"}.get(by.by, "")
         lines += [("decided by", decides)] if decides else []
         bare = next((c.no_probe for c in criteria if c.id == by.criterion), None)
