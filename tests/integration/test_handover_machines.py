@@ -16,10 +16,10 @@ from conftest import NEEDS_VMS, Lab, toolkit
 from tests.support import handover_lab as handover
 from tests.support.handover_lab import Day, Hand
 from tests.support.lease_lab import on_each, shell
+from tests.support.nfs_link import CARRIED_GB_S, EXPORT, FAR, HOME, LINK_GBPS, MOUNT, TRUTH
 from tests.support.traces import traces
 from toolkit.lab import lab as labs
 from toolkit.lab import network
-from toolkit.lab.spec import FABRIC_MTU, WIRE_OVERHEAD_BYTES
 
 pytestmark = [
     pytest.mark.rest,
@@ -29,12 +29,6 @@ pytestmark = [
 NAME = "paper-vm"
 SERVER, CLIENT = "gpu1", "gpu2"  # a witnessed list switches the first off, suite recovery lets the last one die
 CONTAINERS = ("head", "client1")
-EXPORT, MOUNT = "/srv/shared", "/mnt/shared"
-LINK_GBPS = 0.2  # so little that emulated processors fill it
-TRUTH = 0.03
-TCP_HEADERS = 52  # IPv4, TCP and its timestamps
-HOME = {"name": "home", "path": MOUNT, "shared": True, "filesystem": "nfs4"}
-FAR = {"name": "far", "path": f"{MOUNT}/far", "filesystem": "nfs4", "link_gbps": LINK_GBPS}
 #: No training is measured on emulated processors, and their time is dear.
 WITHOUT = {"horovod_state": "absent", "monitoring_state": "absent"}
 #: Found without as-built, which takes ten minutes there.
@@ -124,14 +118,13 @@ def hands(lab: Lab) -> list[Hand]:
 
 def known_rate(day: Day, run: Path) -> None:
     """fio finds what the link carries: never more, and less only where this machine was too busy to carry that."""
-    carried = LINK_GBPS / 8 * (FABRIC_MTU - TCP_HEADERS) / (FABRIC_MTU + WIRE_OVERHEAD_BYTES)
     for last in (False, False, True):
         short = []
         for id_ in ("st.read", "st.write"):
             judgements = handover.criteria(run)[id_]["judgements"]
             (one,) = (each for each in judgements if each["about"]["op"] == FAR["name"])
-            print(f"{id_}: {one['value']} GB/s, {one['reason']}; the link carries {carried:.5f}")
-            off = -1.0 if one["value"] is None else one["value"] / carried - 1
+            print(f"{id_}: {one['value']} GB/s, {one['reason']}; the link carries {CARRIED_GB_S:.5f}")
+            off = -1.0 if one["value"] is None else one["value"] / CARRIED_GB_S - 1
             assert off <= TRUTH, one["reason"]
             short += [one["reason"]] if off < -TRUTH else []
         if not short:

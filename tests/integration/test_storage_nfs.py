@@ -13,9 +13,9 @@ import pytest
 import yaml
 from conftest import NEEDS_VMS, Lab, machines, toolkit
 
+from tests.support.nfs_link import CARRIED_GB_S, EXPORT, FAR, HOME, LINK_GBPS, MOUNT, TRUTH
 from toolkit.lab import lab as labs
 from toolkit.lab import network
-from toolkit.lab.spec import FABRIC_MTU, WIRE_OVERHEAD_BYTES
 
 pytestmark = [
     pytest.mark.rest,
@@ -24,12 +24,6 @@ pytestmark = [
 ]
 NAME = "itnfs"
 SERVER, CLIENT = "gpu1", "gpu2"
-EXPORT, MOUNT = "/srv/shared", "/mnt/shared"
-LINK_GBPS = 0.2  # so little that emulated processors fill it
-TRUTH = 0.03
-TCP_HEADERS = 52  # IPv4, TCP and its timestamps
-HOME = {"name": "home", "path": MOUNT, "shared": True, "filesystem": "nfs4"}
-FAR = {"name": "far", "path": f"{MOUNT}/far", "filesystem": "nfs4", "link_gbps": LINK_GBPS}
 SERVE = f"""mkdir -p {EXPORT}/far {MOUNT}
 echo '{EXPORT} *(rw,no_root_squash,no_subtree_check,async)' >/etc/exports
 systemctl start nfs-server
@@ -78,13 +72,12 @@ def of(judgements: list[dict[str, Any]], node: str, storage: str) -> dict[str, A
 
 def test_behind_a_link_of_known_rate_fio_finds_that_rate(nfs: Lab, tmp_path: Path) -> None:
     found = judged(nfs, tmp_path)
-    carried = LINK_GBPS / 8 * (FABRIC_MTU - TCP_HEADERS) / (FABRIC_MTU + WIRE_OVERHEAD_BYTES)
     for id_ in ("st.read", "st.write"):
         one = of(found[id_], CLIENT, "far")
         assert one["verdict"] == "pass", one["reason"]
         value = one["value"]
-        print(f"{id_}: {value:.5f} GB/s, the link carries {carried:.5f}")
-        assert abs(value / carried - 1) <= TRUTH, one["reason"]
+        print(f"{id_}: {value:.5f} GB/s, the link carries {CARRIED_GB_S:.5f}")
+        assert abs(value / CARRIED_GB_S - 1) <= TRUTH, one["reason"]
     for id_ in ("st.seen", "st.flock"):
         assert [one["verdict"] for one in found[id_]] == ["pass"], found[id_]
     assert nfs.ssh(SERVER, f"find {EXPORT} -name '.toolkit-storage-*'") == "", "nothing is left"
