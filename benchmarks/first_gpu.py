@@ -259,10 +259,11 @@ def by_torch() -> list[Step]:
     """Compute, load and training by PyTorch, where a Python of this machine has it."""
     from toolkit.here import find_torch, interpreters
     from validation.measures.compute.gpu_rates import shapes
+    from validation.probes.deepbench import LISTS
 
     version, python = find_torch(interpreters())
     needs = "" if version else "no PyTorch is here"
-    lists = {"lists": ["gemm", "conv", "rnn"], "precisions": ["fp32", "tf32", "bf16", "fp16", "fp8"], "most": 12}
+    lists = {"lists": list(LISTS), "precisions": ["fp32", "tf32", "bf16", "fp16", "fp8"], "most": 12}
     rest = {"sustained": list(shapes()), "least_s": 0.02, "batches": 3, "exact": 5, "python": python, "anyway": True}
     burn = {"seconds": 20, "python": python, "anyway": True}
     asked = {"gpu-compute": (120, {**lists, **rest}), "burn-in": (70, burn)}

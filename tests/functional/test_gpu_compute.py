@@ -30,12 +30,19 @@ SHAPE = "bf16:2048x2048x13312NT"
 
 
 def test_the_lists_are_whole_and_their_operations_are_those_that_deepbench_prints() -> None:
-    assert {which: len(names) for which, names in deepbench.PROBLEMS.items()} == {"gemm": 160, "conv": 94, "rnn": 53}
+    many = {"gemm": 160, "conv": 94, "rnn": 53, "gemm_inference": 75, "conv_inference": 107, "rnn_inference": 69}
+    assert {which: len(names) for which, names in deepbench.PROBLEMS.items()} == many
     # results/train/DeepBench_NV_V100.xlsx: 1760x7000x1760 in 3.376 ms are 12.8455 TFLOP/s
     assert deepbench.operations("gemm", "1760x7000x1760NN") / 3.376e-3 / 1e12 == pytest.approx(12.8455, rel=1e-4)
     assert deepbench.operations("conv", "7x7x832x16x256x1x1x0x0x1x1") == 3 * 2 * 16 * 256 * 832 * 7 * 7
     assert deepbench.operations("conv", "224x224x3x16x64x7x7x3x3x2x2") == 3 * 2 * 16 * 64 * 3 * 7 * 7 * 112 * 112
     assert deepbench.operations("rnn", "lstm-512x16x25") == 3 * 16 * 512 * 512 * 16 * 25
+    # Of inference there is the forward pass alone
+    assert deepbench.operations("conv_inference", "7x7x832x1x256x1x1x0x0x1x1") == 2 * 256 * 832 * 7 * 7
+    assert deepbench.operations("rnn_inference", "lstm-512x1x25") == 16 * 512 * 512 * 25
+    assert deepbench.operations("gemm_inference", "1760x7000x1760NN") == deepbench.operations(
+        "gemm", "1760x7000x1760NN"
+    )
     for which in deepbench.LISTS:
         few = deepbench.chosen(which, 8, cpu=False)
         whole = deepbench.chosen(which, 0, cpu=False)
@@ -228,7 +235,10 @@ def test_published_products_are_computed_in_the_layout_that_they_were_published_
 def test_convolutions_may_pass_the_peak_for_winograd_multiplies_less_and_products_may_not() -> None:
     spoil = {n: named("NVIDIA A100-SXM4-80GB") for n in range(2)}  # whose constructed rates are twice its peak in fp32
     assert judged(spoil, "co.conv", gpus=2).verdict == "pass"
-    for one in ("co.gemm", "co.rnn"):
+    over = judged(spoil, "co.inference", gpus=2)
+    assert "_inference fp32: " in over.reason
+    assert "conv_inference" not in over.reason
+    for one in ("co.gemm", "co.rnn", "co.inference"):
         assert judged(spoil, one, gpus=2).reason_code == "above-ceiling"
 
 

@@ -18,7 +18,7 @@ RATES = {"fp32": 40e12, "tf32": 300e12, "bf16": 500e12, "fp16": 500e12, "fp8": 9
 
 def params(**changes: Any) -> dict[str, Any]:
     """A short measurement of a server."""
-    short = {"lists": ("gemm", "conv", "rnn"), "precisions": ("fp32", "bf16"), "most": 4, "sustained": (), "exact": 2}
+    short = {"lists": deepbench.LISTS, "precisions": ("fp32", "bf16"), "most": 4, "sustained": (), "exact": 2}
     return {**short, "least_s": 0.01, "batches": 3, **changes}
 
 

@@ -1,8 +1,9 @@
-"""The problem lists of DeepBench for training, and how many floating-point operations each problem takes.
+"""The problem lists of DeepBench for training and for inference, and how many floating-point operations each takes.
 
-Data: baidu-research/DeepBench at da81ba7 (2020-08-11, Apache-2.0), `training_set` of `code/kernels/gemm_problems.h`,
-`conv_problems.h` and `rnn_problems.h`, all of them in their order; four convolutions stand there twice. Standard
-library only: nodes read it, and the controller, which holds a node's report against it.
+Data: baidu-research/DeepBench at da81ba7 (2020-08-11, Apache-2.0), `training_set` and `inference_server_set` of
+`code/kernels/gemm_problems.h`, `conv_problems.h` and `rnn_problems.h`, all of them in their order; some stand there
+twice. Not taken: the lists for phones (`inference_device_set`) and sparse products. Standard library only: nodes read
+it, and the controller, which holds a node's report against it.
 
 Operations are counted as multiplications and additions of the dense products, nothing else:
 
@@ -11,14 +12,20 @@ Operations are counted as multiplications and additions of the dense products, n
 - Recurrent layer: 4 g h h b t for each of the three passes, with g products for each step's input and as many for its
   state (1 plain, 4 LSTM, 3 GRU). DeepBench's own program leaves the products of the input out (CUDNN_SKIP_INPUT), which
   torch's layers do not: rates of this list are not to be held against its published ones.
+
+For inference there is the forward pass alone.
 """
 
 from __future__ import annotations
 
 GATES = {"vanilla": 1, "lstm": 4, "gru": 3}
 PASSES = 3  # of a training step: forward, gradient of the input, gradient of the weights
-LISTS = ("gemm", "conv", "rnn")
-CPU_PROBLEMS = {"gemm": 10, "conv": 2, "rnn": 1}  # where there is no GPU: those with the fewest operations
+INFERENCE = "_inference"  # ends the names of the lists of a forward pass alone
+TRAINING_LISTS = ("gemm", "conv", "rnn")
+INFERENCE_LISTS = tuple(name + INFERENCE for name in TRAINING_LISTS)
+LISTS = (*TRAINING_LISTS, *INFERENCE_LISTS)
+# Where there is no GPU: those with the fewest operations
+CPU_PROBLEMS = {"gemm": 10, "conv": 2, "rnn": 1, "gemm_inference": 5, "conv_inference": 2, "rnn_inference": 1}
 
 # m x n x k, and whether A and B are stored transposed
 _GEMM = """
@@ -97,10 +104,71 @@ _RNN = """
     gru-1024x64x1500
 """
 
+_GEMM_INFERENCE = """
+    5124x700x2048NN 35x700x2048NN 5124x700x2560NN 35x700x2560NN 5124x1500x2048NN 35x1500x2048NN 5124x1500x2560NN
+    35x1500x2560NN 7680x1x2560NN 7680x2x2560NN 7680x4x2560NN 3072x1x1024NN 3072x2x1024NN 3072x4x1024NN
+    512x1x500000NN 1024x1x500000NN 512x2x500000NN 1024x2x500000NN 512x4x500000NN 1024x4x500000NN 1024x700x512NN
+    7680x1500x2560NN 6144x1500x2048NN 4608x1500x1536NN 8448x1500x2816NN 3072x1500x1024NN 7680x3000x2560NN
+    6144x3000x2048NN 4608x3000x1536NN 8448x3000x2816NN 3072x3000x1024NN 7680x6000x2560NN 6144x6000x2048NN
+    4608x6000x1536NN 8448x6000x2816NN 3072x6000x1024NN 6144x1x2048NN 4608x1x1536NN 8448x1x2816NN 6144x2x2048NN
+    4608x2x1536NN 8448x2x2816NN 6144x4x2048NN 4608x4x1536NN 8448x4x2816NN 512x1500x2816NN 512x1500x2048NN
+    512x1500x2560NN 512x1500x1536NN 1024x1500x2816NN 1024x1500x2048NN 1024x1500x2560NN 1024x1500x1536NN 512x1x512NN
+    1024x1x512NN 512x3000x2816NN 512x3000x2048NN 512x3000x2560NN 512x3000x1536NN 1024x3000x2816NN 1024x3000x2048NN
+    1024x3000x2560NN 1024x3000x1536NN 512x2x512NN 1024x2x512NN 512x6000x2816NN 512x6000x2048NN 512x6000x2560NN
+    512x6000x1536NN 1024x6000x2816NN 1024x6000x2048NN 1024x6000x2560NN 1024x6000x1536NN 512x4x512NN 1024x4x512NN
+"""
+
+_CONV_INFERENCE = """
+    700x161x1x1x32x20x5x0x0x2x2 700x161x1x2x32x20x5x0x0x2x2 700x161x1x4x32x20x5x0x0x2x2 341x79x32x1x32x10x5x0x0x2x2
+    341x79x32x2x32x10x5x0x0x2x2 341x79x32x4x32x10x5x0x0x2x2 480x48x1x1x16x3x3x1x1x1x1 240x24x16x1x32x3x3x1x1x1x1
+    120x12x32x1x64x3x3x1x1x1x1 60x6x64x1x128x3x3x1x1x1x1 108x108x3x1x64x3x3x1x1x2x2 54x54x64x1x64x3x3x1x1x1x1
+    27x27x128x1x128x3x3x1x1x1x1 14x14x128x1x256x3x3x1x1x1x1 7x7x256x1x512x3x3x1x1x1x1 224x224x3x1x64x3x3x1x1x1x1
+    112x112x64x1x128x3x3x1x1x1x1 56x56x128x1x256x3x3x1x1x1x1 28x28x256x1x512x3x3x1x1x1x1 14x14x512x1x512x3x3x1x1x1x1
+    7x7x512x1x512x3x3x1x1x1x1 224x224x3x2x64x3x3x1x1x1x1 112x112x64x2x128x3x3x1x1x1x1 56x56x128x2x256x3x3x1x1x1x1
+    28x28x256x2x512x3x3x1x1x1x1 14x14x512x2x512x3x3x1x1x1x1 7x7x512x2x512x3x3x1x1x1x1 224x224x3x1x64x7x7x3x3x2x2
+    28x28x192x1x32x5x5x2x2x1x1 28x28x192x1x64x1x1x0x0x1x1 14x14x512x1x48x5x5x2x2x1x1 14x14x512x1x192x1x1x0x0x1x1
+    7x7x832x1x256x1x1x0x0x1x1 7x7x832x1x128x5x5x2x2x1x1 224x224x3x2x64x7x7x3x3x2x2 28x28x192x2x32x5x5x2x2x1x1
+    28x28x192x2x64x1x1x0x0x1x1 14x14x512x2x48x5x5x2x2x1x1 14x14x512x2x192x1x1x0x0x1x1 7x7x832x2x256x1x1x0x0x1x1
+    7x7x832x2x128x5x5x2x2x1x1 56x56x64x1x64x3x3x1x1x1x1 56x56x64x1x256x1x1x0x0x2x2 28x28x128x1x128x3x3x1x1x1x1
+    28x28x128x1x512x1x1x0x0x2x2 14x14x256x1x256x1x1x0x0x1x1 14x14x256x1x256x3x3x1x1x1x1 14x14x256x1x1024x1x1x0x0x2x2
+    7x7x512x1x512x1x1x0x0x1x1 7x7x2048x1x512x1x1x3x3x2x2 56x56x64x2x64x3x3x1x1x1x1 56x56x64x2x256x1x1x0x0x2x2
+    28x28x128x2x128x3x3x1x1x1x1 28x28x128x2x512x1x1x0x0x2x2 14x14x256x2x256x1x1x0x0x1x1 14x14x256x2x256x3x3x1x1x1x1
+    14x14x256x2x1024x1x1x0x0x2x2 7x7x512x2x512x1x1x0x0x1x1 7x7x2048x2x512x1x1x3x3x2x2 700x161x1x1x64x5x5x1x1x2x2
+    350x80x64x1x64x3x3x1x1x1x1 350x80x64x1x128x5x5x1x1x2x2 175x40x128x1x128x3x3x1x1x1x1 175x40x128x1x256x5x5x1x1x2x2
+    84x20x256x1x256x3x3x1x1x1x1 84x20x256x1x512x5x5x1x1x2x2 42x10x512x1x512x3x3x1x1x1x1 700x161x1x2x64x5x5x1x1x2x2
+    350x80x64x2x64x3x3x1x1x1x1 350x80x64x2x128x5x5x1x1x2x2 175x40x128x2x128x3x3x1x1x1x1 175x40x128x2x256x5x5x1x1x2x2
+    84x20x256x2x256x3x3x1x1x1x1 84x20x256x2x512x5x5x1x1x2x2 42x10x512x2x512x3x3x1x1x1x1 112x112x64x1x64x1x1x0x0x1x1
+    56x56x64x1x256x1x1x0x0x1x1 56x56x256x1x64x1x1x0x0x1x1 56x56x256x1x128x1x1x0x0x2x2 28x28x128x1x512x1x1x0x0x1x1
+    28x28x512x1x128x1x1x0x0x1x1 28x28x512x1x256x1x1x0x0x2x2 14x14x256x1x1024x1x1x0x0x1x1
+    28x28x512x1x1024x1x1x0x0x2x2 14x14x1024x1x256x1x1x0x0x1x1 14x14x256x1x1024x1x1x0x0x1x1
+    14x14x1024x1x512x1x1x0x0x2x2 7x7x512x1x512x3x3x1x1x1x1 7x7x512x1x2048x1x1x0x0x1x1 14x14x1024x1x2048x1x1x0x0x2x2
+    7x7x2048x1x512x1x1x0x0x1x1 112x112x64x2x64x1x1x0x0x1x1 56x56x64x2x256x1x1x0x0x1x1 56x56x256x2x64x1x1x0x0x1x1
+    56x56x256x2x128x1x1x0x0x2x2 28x28x128x2x512x1x1x0x0x1x1 28x28x512x2x128x1x1x0x0x1x1 28x28x512x2x256x1x1x0x0x2x2
+    14x14x256x2x1024x1x1x0x0x1x1 28x28x512x2x1024x1x1x0x0x2x2 14x14x1024x2x256x1x1x0x0x1x1
+    14x14x256x2x1024x1x1x0x0x1x1 14x14x1024x2x512x1x1x0x0x2x2 7x7x512x2x512x3x3x1x1x1x1 7x7x512x2x2048x1x1x0x0x1x1
+    14x14x1024x2x2048x1x1x0x0x2x2 7x7x2048x2x512x1x1x0x0x1x1
+"""
+
+_RNN_INFERENCE = """
+    lstm-512x1x25 lstm-512x2x25 lstm-512x4x25 lstm-1024x1x25 lstm-1024x2x25 lstm-1024x4x25 lstm-2048x1x25
+    lstm-2048x2x25 lstm-2048x4x25 lstm-1536x1x50 lstm-1536x2x50 lstm-1536x4x50 lstm-256x1x150 lstm-256x2x150
+    lstm-256x4x150 gru-2816x1x1500 gru-2816x1x750 gru-2816x1x375 gru-2816x1x187 gru-2816x2x1500 gru-2816x2x750
+    gru-2816x2x375 gru-2816x2x187 gru-2816x4x1500 gru-2816x4x750 gru-2816x4x375 gru-2816x4x187 gru-2048x1x1500
+    gru-2048x1x750 gru-2048x1x375 gru-2048x1x187 gru-2048x2x1500 gru-2048x2x750 gru-2048x2x375 gru-2048x2x187
+    gru-2048x4x1500 gru-2048x4x750 gru-2048x4x375 gru-2048x4x187 gru-1536x1x1500 gru-1536x1x750 gru-1536x1x375
+    gru-1536x1x187 gru-1536x2x1500 gru-1536x2x750 gru-1536x2x375 gru-1536x2x187 gru-1536x4x1500 gru-1536x4x750
+    gru-1536x4x375 gru-1536x4x187 gru-2560x1x1500 gru-2560x1x750 gru-2560x1x375 gru-2560x1x187 gru-2560x2x1500
+    gru-2560x2x750 gru-2560x2x375 gru-2560x2x187 gru-2560x4x1500 gru-2560x4x750 gru-2560x4x375 gru-2560x4x187
+    gru-512x1x1 gru-512x2x1 gru-512x4x1 gru-1024x1x1500 gru-1024x2x1500 gru-1024x4x1500
+"""
+
 PROBLEMS: dict[str, tuple[str, ...]] = {
     "gemm": tuple(_GEMM.split()),
     "conv": tuple(_CONV.split()),
     "rnn": tuple(_RNN.split()),
+    "gemm_inference": tuple(_GEMM_INFERENCE.split()),
+    "conv_inference": tuple(_CONV_INFERENCE.split()),
+    "rnn_inference": tuple(_RNN_INFERENCE.split()),
 }
 
 
@@ -123,14 +191,15 @@ def rnn(name: str) -> tuple[str, int, int, int]:
 
 
 def operations(which: str, name: str) -> int:
-    """Floating-point operations of a problem of list `which`, all passes."""
-    if which == "conv":
+    """Floating-point operations of a problem of list `which`, all its passes."""
+    of, passes = which.removesuffix(INFERENCE), 1 if which.endswith(INFERENCE) else PASSES
+    if of == "conv":
         w, h, c, n, k, s, r, pad_w, pad_h, stride_w, stride_h = conv(name)
         q, p = (w + 2 * pad_w - s) // stride_w + 1, (h + 2 * pad_h - r) // stride_h + 1
-        return PASSES * 2 * n * k * c * r * s * p * q
-    if which == "rnn":
+        return passes * 2 * n * k * c * r * s * p * q
+    if of == "rnn":
         cell, hidden, batch, steps = rnn(name)
-        return PASSES * 4 * GATES[cell] * hidden * hidden * batch * steps
+        return passes * 4 * GATES[cell] * hidden * hidden * batch * steps
     m, n, k, _, _ = gemm(name)
     return 2 * m * n * k
 

@@ -6,13 +6,15 @@ as `[place, iterations, [seconds of one iteration, a batch each], finite]`, or `
 products, and what NVML said of clocks, power and temperature meanwhile.
 
 Times are CUDA events around a batch of iterations after a warm-up; on processors the monotonic clock. Operands are
-random, for power, and with it the clock, depends on them.
+random, for power, and with it the clock, depends on them. Problems for inference are recorded in CUDA graphs: kernels
+of some microseconds, launched one by one, would measure the processor that launches them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import importlib
 import json
@@ -37,6 +39,7 @@ WARM_S = 2.0  # of products before anything counts: a GPU that idles takes a sec
 MOST_ITERATIONS = 2000
 TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
 LEAST_CAPABILITY = {"fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+GRAPH_RUNS = 10  # of a problem in one CUDA graph
 FP8_MULTIPLE = 16  # what cuBLASLt asks of each dimension
 BF16_FLAGS = {"avx512_bf16", "amx_bf16"}  # of /proc/cpuinfo: without them bf16 is converted word by word
 Run = Callable[[], Any]
@@ -69,6 +72,14 @@ class Device:
         events[1].record()
         events[1].synchronize()
         return float(events[0].elapsed_time(events[1])) / 1e3
+
+    def graph(self, run: Run, runs: int = GRAPH_RUNS) -> Run:
+        """A run of so many `run`s that were recorded once, without the processor's launches between them."""
+        made = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(made):
+            for _ in range(runs):
+                run()
+        return lambda: made.replay()
 
     def random(self, *shape: int, dtype: Any) -> Any:
         """Normally distributed numbers."""
@@ -123,8 +134,8 @@ def gemm(device: Device, name: str, precision: str) -> Run:
     return matrix_product(device, a, b, precision)
 
 
-def conv(device: Device, name: str, precision: str) -> Run:
-    """A convolution, forward and both gradients; what it returns is all three."""
+def conv(device: Device, name: str, precision: str, forward: bool = False) -> Run:
+    """A convolution, forward and both gradients; what it returns is all three. `forward`: that pass alone."""
     if precision == "fp8":
         raise ValueError("torch has no convolutions in fp8")
     torch, dtype = device.torch, device.use(precision)
@@ -132,6 +143,8 @@ def conv(device: Device, name: str, precision: str) -> Run:
     image = device.random(n, c, h, w, dtype=dtype).requires_grad_()
     filters = device.random(k, c, r, s, dtype=dtype).requires_grad_()
     stride, padding = (stride_h, stride_w), (pad_h, pad_w)
+    if forward:
+        return lambda: torch.nn.functional.conv2d(image, filters, stride=stride, padding=padding)
     with torch.no_grad():
         upstream = torch.randn_like(torch.nn.functional.conv2d(image, filters, stride=stride, padding=padding))
 
@@ -142,8 +155,8 @@ def conv(device: Device, name: str, precision: str) -> Run:
     return run
 
 
-def rnn(device: Device, name: str, precision: str) -> Run:
-    """A recurrent layer, forward and the gradients of input and weights."""
+def rnn(device: Device, name: str, precision: str, forward: bool = False) -> Run:
+    """A recurrent layer, forward and the gradients of input and weights. `forward`: that pass alone."""
     if precision == "fp8":
         raise ValueError("torch has no recurrent layers in fp8")
     torch, dtype = device.torch, device.use(precision)
@@ -155,6 +168,8 @@ def rnn(device: Device, name: str, precision: str) -> Run:
     if device.cuda and "Cudnn" not in type(layer(given)[0].grad_fn).__name__:
         # A kernel or more for each step: how fast the processor launches them, which differs between healthy nodes
         raise ValueError(f"torch {torch.__version__} takes {precision} layers step by step, without cuDNN")
+    if forward:
+        return lambda: layer(given)[0]
     upstream = device.random(steps, batch, hidden, dtype=dtype)
     weights = tuple(layer.parameters())
 
@@ -165,22 +180,31 @@ def rnn(device: Device, name: str, precision: str) -> Run:
     return run
 
 
-MAKERS = {"gemm": gemm, "sustained": gemm, "conv": conv, "rnn": rnn}
+def maker(which: str) -> Callable[[Device, str, str], Run]:
+    """What makes a problem of that list."""
+    forward = which.endswith(deepbench.INFERENCE)
+    of = which.removesuffix(deepbench.INFERENCE)
+    if of in ("gemm", "sustained"):
+        return gemm
+    return functools.partial({"conv": conv, "rnn": rnn}[of], forward=forward)
 
 
 def one(device: Device, which: str, name: str, precision: str, asked: dict[str, Any]) -> list[Any]:
     """Iterations, seconds of each batch's iteration and whether the result is finite; [why] where it cannot be run."""
-    torch = device.torch
+    torch, inference = device.torch, which.endswith(deepbench.INFERENCE)
     try:
-        run = MAKERS[which](device, name, precision)
-        device.seconds(run, 1)  # picks the algorithm
-        once = max(device.seconds(run, 1), 1e-7)
-        times = max(1, min(MOST_ITERATIONS, math.ceil(asked["least_s"] / once)))
-        device.seconds(run, max(1, times // 4))
-        batches = [round(device.seconds(run, times) / times, 10) for _ in range(asked["batches"])]
-        made = run()
+        single = maker(which)(device, name, precision)
+        with torch.set_grad_enabled(not inference):
+            device.seconds(single, 1)  # picks the algorithm
+            run, runs = (device.graph(single), GRAPH_RUNS) if inference and device.cuda else (single, 1)
+            device.seconds(run, 1)
+            once = max(device.seconds(run, 1), 1e-7)
+            times = max(1, min(MOST_ITERATIONS, math.ceil(asked["least_s"] / once)))
+            device.seconds(run, max(1, times // 4))
+            batches = [round(device.seconds(run, times) / times / runs, 10) for _ in range(asked["batches"])]
+            made = single()
         parts = made if isinstance(made, tuple) else (made,)
-        return [times, batches, all(bool(torch.isfinite(part).all()) for part in parts)]
+        return [times * runs, batches, all(bool(torch.isfinite(part).all()) for part in parts)]
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
         why = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
         return ["out of memory" if "out of memory" in why else why[:160]]

@@ -41,7 +41,8 @@ KINDS = (
     Kind(
         name="gpu-compute",
         title="GPU compute",
-        measures="Runs DeepBench's matrix products, convolutions and recurrent layers on every GPU at once, and "
+        measures="Runs DeepBench's matrix products, convolutions and recurrent layers, for training and for "
+        "inference, on every GPU at once, and "
         "multiplies matrices whose result is known to the bit.",
         tool="torch of the training container, timed by CUDA events",
         more="explanation/measuring/gpu-compute.md",
@@ -50,9 +51,9 @@ KINDS = (
         repeat_by="probe",
         on_each=OnEach(
             _params,
-            estimated_s=240.0,
+            estimated_s=320.0,
             quick={"most": QUICK_PROBLEMS, "least_s": QUICK_S, "exact": 2},
-            quick_s=60.0,
+            quick_s=75.0,
             why_not=_why_not,
             virtual_s=20.0,
         ),

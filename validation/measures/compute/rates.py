@@ -38,7 +38,7 @@ class ComputeFigure(Model):
     the problem with the highest rate; None where nothing of it ran. `skipped`: why problems did not run -> how many.
     """
 
-    list: Literal["gemm", "conv", "rnn", "sustained"]
+    list: Literal["gemm", "conv", "rnn", "gemm_inference", "conv_inference", "rnn_inference", "sustained"]
     precision: Name
     problems: Count  # that ran
     tflops: Rate | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -18,6 +18,7 @@ from validation.judging.values import bound_of
 from validation.measures.compute.gpu_rates import peak, seen
 from validation.measures.compute.rates import NO_MEMORY, ComputeDevice, ComputeFacts, ComputeFigure
 from validation.model import Bound, Judgement, Measurement, Subject
+from validation.probes.deepbench import INFERENCE_LISTS
 from validation.probes.gpu_host import HELD_BYTES
 from validation.rules.criterion import Criterion
 
@@ -69,11 +70,12 @@ class Gpu:
     "compute", "rates of each GPU against the others of its model and published ones", figures=True, counts="devices"
 )
 def judge_compute(case: Case, criterion: Criterion) -> list[Judgement]:
-    """One judgement for each GPU; the list is the first word of the criterion's metric."""
+    """One judgement for each GPU; the criterion's metric names the list, or one of those for inference all of them."""
     bound = as_ratio(bound_of(case, criterion), criterion)
     judged, gpus = devices_of(case, criterion, bound)
-    which = (criterion.metric or "").partition("_")[0]
-    lists = (which, "sustained") if which == "gemm" else (which,)
+    which = (criterion.metric or "").removesuffix("_tflops")
+    more = {"gemm": ("gemm", "sustained"), **dict.fromkeys(INFERENCE_LISTS, INFERENCE_LISTS)}
+    lists = more.get(which, (which,))
     return judged + [_judge(case, criterion, bound, gpu, gpus, lists) for gpu in gpus]
 
 
@@ -181,7 +183,7 @@ def _figures(peers: list[Gpu], mine: ComputeFigure, gpu: Gpu) -> list[ComputeFig
 
 def _impossible(device: ComputeDevice, figure: ComputeFigure) -> str:
     """More than the data sheet's peak, in words. Convolutions may: Winograd takes fewer operations than count."""
-    known = peak(device.name, figure.precision) if figure.list != "conv" else None
+    known = peak(device.name, figure.precision) if not figure.list.startswith("conv") else None
     if known is None or figure.best_tflops is None or figure.best_tflops <= CEILING_SLACK * known[0]:
         return ""
     return f"{figure.list} {figure.precision}: {figure.best_tflops:.4g} TFLOP/s, above the {known[0]:g} of {known[1]}"
