@@ -43,16 +43,14 @@ class _Spec:
     def draws(self, measurement: Measurement) -> bool:
         """True for the measurements that the matrix shows."""
         asked = measurement.params
-        return measurement.kind == self.kind and (
-            not self.op
-            or (
-                asked.get("op") == self.op and not asked.get("bidirectional") and self.criterion in measurement.criteria
-            )
-        )
+        mine = measurement.kind == self.kind and self.criterion in measurement.criteria
+        return mine and (not self.op or (asked.get("op") == self.op and not asked.get("bidirectional")))
 
 
 _SPECS = (
     _Spec("tr.tcpbw", "tcp-bandwidth", "tcp_bandwidth_gbps", "Gbit/s", "TCP bandwidth", "dark = more = better"),
+    _Spec("tr.ipoib", "tcp-bandwidth", "tcp_bandwidth_gbps", "Gbit/s", "TCP bandwidth over InfiniBand",
+          "dark = more = better"),
     _Spec("tr.netlat", "tcp-latency", "tcp_rtt_us", "us", "TCP round-trip time", "pale = shorter = better"),
     *(
         _Spec("tr.rdmabw", "rdma-bandwidth", f"rdma_{op}_bandwidth_gbps", "Gbit/s", f"RDMA {op} bandwidth",
