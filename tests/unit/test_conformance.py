@@ -356,6 +356,16 @@ def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
         assert found.counts["confirmed"] == found.counts["missed"] == 0
 
 
+def test_what_emulated_gpus_did_on_a_real_machine_confirms_nothing(reference: Reference) -> None:
+    said = verdict(tr_local=(judgement(6.0),), rm_isolate=(judgement(None, evidence=("m2",)),))
+    found = conformance(said, reference, SITE, plan(), emulated={"m1"})
+    by = {line.id: line for line in found.claims}
+    assert not found.rehearsal
+    assert by["paper.lower"].state == "rehearsed"
+    assert by["paper.lower"].reason.startswith("reached on virtual or emulated parts")
+    assert by["paper.holds"].state == "confirmed", "no emulated GPU took part in that one"
+
+
 def test_public_figures_of_others_are_no_claims(reference: Reference) -> None:
     assert "one" not in of(reference, verdict())
 

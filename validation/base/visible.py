@@ -14,6 +14,9 @@ _ODD = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
 _LINES = re.compile("[\n\t]")
+#: ASCII that can be seen, as bytes
+_PLAIN = bytes(code for code in range(128) if not _ODD.match(chr(code)))
+PIECE_BYTES = 1 << 20
 
 
 def visible(text: str) -> str:
@@ -37,4 +40,18 @@ def hidden(text: str) -> bool:
     return _ODD.search(text) is not None
 
 
-__all__ = ["hidden", "visible", "visible_lines"]
+def clean(content: bytes) -> bool:
+    """Whether everything in a UTF-8 text of several lines can be seen: `hidden` of it, without a copy of all of it, for
+    the text of a fleet's report has hundreds of megabytes.
+    """
+    begin = 0
+    while begin < len(content):
+        end = content.find(b"\n", begin + PIECE_BYTES) + 1 or len(content)
+        piece = content[begin:end]
+        if piece.translate(None, _PLAIN) and hidden(piece.decode()):
+            return False
+        begin = end
+    return True
+
+
+__all__ = ["clean", "hidden", "visible", "visible_lines"]

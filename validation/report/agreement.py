@@ -32,8 +32,8 @@ _EMULATED = (GpuCopyFacts, GpuHealthFacts, GpuLoadFacts, GpuToolsFacts)
 def emulated_devices(documents: RunDocuments) -> dict[str, dict[str, str]]:
     """Node with emulated GPUs -> what these show of themselves: `gpu_model` and `driver`."""
     found: dict[str, dict[str, str]] = {}
-    for measurement, facts in _facts(documents):
-        if isinstance(facts, _EMULATED) and facts.emulated:
+    for measurement, facts in _facts(documents, _EMULATED):
+        if facts.emulated:
             shown = found.setdefault(measurement.nodes[0], {})
             shown |= {key: value for key, value in _shown(facts).items() if value}
     return found
@@ -48,7 +48,7 @@ def readings(documents: RunDocuments) -> dict[str, dict[str, dict[str, list[str]
     """Node -> fact -> value -> titles of the measurements that read it. What emulated GPUs show is not among them."""
     nodes = {node.name: node for node in documents.topology.nodes}
     found: dict[str, dict[str, dict[str, list[str]]]] = {}
-    for measurement, facts in _facts(documents):
+    for measurement, facts in _facts(documents, _READ):
         name = KINDS[measurement.kind].title
         for node in measurement.nodes if isinstance(facts, _JOBS) else measurement.nodes[:1]:
             for fact, value in _read(nodes[node], facts) if node in nodes else ():
@@ -72,10 +72,16 @@ _JOBS = (CollectivesFacts, TrainingFacts, TurnsFacts, LongTrainingFacts)
 """Facts of a job of several nodes, which run the same image."""
 
 
-def _facts(documents: RunDocuments) -> Iterator[tuple[Measurement, Any]]:
+_READ = (NodeFacts, *_EMULATED, RdmaPortsFacts, ComputeFacts, *_JOBS)
+"""Facts that `_read` reads. A fleet's results are mostly others."""
+
+
+def _facts(documents: RunDocuments, of: tuple[type, ...]) -> Iterator[tuple[Measurement, Any]]:
+    latest = documents.latest
+    wanted = {form: issubclass(form, of) for form in {type(result.facts) for result in latest.values()}}
     for measurement in documents.plan.measurements:
-        result = documents.latest.get(measurement.id)
-        if result is not None and result.status == "ok" and measurement.nodes and result.facts is not None:
+        result = latest.get(measurement.id)
+        if result is not None and wanted[type(result.facts)] and result.status == "ok" and measurement.nodes:
             yield measurement, result.facts
 
 

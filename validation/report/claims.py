@@ -60,7 +60,8 @@ class ClaimsAnnex:
 
 def conformance_of(documents: RunDocuments, verdict: VerdictDoc) -> Conformance:
     """The claims that the run began with against its verdict."""
-    return conformance(verdict, documents.reference, documents.topology, documents.plan)
+    emulated = [id_ for id_, result in documents.latest.items() if getattr(result.facts, "emulated", False)]
+    return conformance(verdict, documents.reference, documents.topology, documents.plan, emulated)
 
 
 def sentence(found: Conformance) -> str:

@@ -85,12 +85,12 @@ class RunDocuments:
         """Whose rules it is planned, judged and reported by."""
         return rules_of(self.info, self.catalogue.values(), self.reference, self.fabric, self.profile, self.templates)
 
-    @property
+    @cached_property
     def virtual(self) -> bool:
         """True when the inventory or the nodes' own facts say that something is virtual, which makes it a rehearsal."""
         return _virtual(self.topology, self.fabric, self.plan, self.results)
 
-    @property
+    @cached_property
     def constructed(self) -> bool:
         """True when the facts of a node say that they were made up: the run is an example."""
         return constructed(_looks(self.plan, self.results))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.base.files import replace
-from validation.base.visible import hidden, visible_lines
+from validation.base.visible import clean, visible_lines
 from validation.model.load import ConfigError
 from validation.report.documents import RunDocuments, read_run
 from validation.report.json_report import report_json
@@ -88,8 +88,7 @@ def make(
 
 def _seen(content: bytes) -> bytes:
     """A text without anything that could not be seen in it; JSON and XML stay what they are."""
-    text = content.decode()
-    return visible_lines(text).encode() if hidden(text) else content
+    return content if clean(content) else visible_lines(content.decode()).encode()
 
 
 def write_formats(

@@ -310,6 +310,10 @@ def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
 def _distributions(result: Result) -> list[dict[str, Any]]:
     """`Distribution`s."""
     groups: dict[tuple[str, str], list[float]] = {}
+    if len(result.samples) == 1:  # most of a fleet's
+        (only,) = result.samples
+        same = dict.fromkeys(("minimum", "median", "maximum"), only.value)
+        return [{"metric": only.metric, "unit": only.unit, "count": 1, **same}]
     for sample in result.samples:
         groups.setdefault((sample.metric, sample.unit), []).append(sample.value)
     return [

@@ -16,7 +16,7 @@ The criterion's bound decides the sign-off, the published figure the claim: they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -79,12 +79,18 @@ class Conformance(Model):
         return len(self.claims) - self.counts["elsewhere"]
 
 
-def conformance(verdict: VerdictDoc, reference: Reference, topology: Topology, plan: Plan) -> Conformance:
-    """Every claim of the founding documents against the verdict on a run."""
+def conformance(
+    verdict: VerdictDoc, reference: Reference, topology: Topology, plan: Plan, emulated: Collection[str] = ()
+) -> Conformance:
+    """Every claim of the founding documents against the verdict on a run.
+
+    `emulated`: measurements that emulated GPUs took part in; what rests on one of them is rehearsed, whatever the nodes
+    are.
+    """
     rehearsal = topology.virtual or verdict.sign_off in ("REHEARSAL", "CONSTRUCTED EXAMPLE")
     criteria = {c.id: c for c in verdict.criteria}
     planned = {m.id: m for m in plan.measurements}
-    site = _Site(verdict, reference, topology, criteria, planned, rehearsal)
+    site = _Site(verdict, reference, topology, criteria, planned, rehearsal, frozenset(emulated))
     lines = tuple(site.line(claim) for claim in reference.claims.values() if reference.document(claim).founding)
     return Conformance(rehearsal=rehearsal, constructed=verdict.sign_off == "CONSTRUCTED EXAMPLE", claims=lines)
 
@@ -115,7 +121,9 @@ class _Site:
         criteria: Mapping[str, CriterionVerdict],
         planned: Mapping[str, Measurement],
         rehearsal: bool,
+        emulated: frozenset[str],
     ) -> None:
+        self.emulated = emulated
         self.verdict, self.reference, self.topology = verdict, reference, topology
         self.criteria, self.planned, self.rehearsal = criteria, planned, rehearsal
         self.machines = {
@@ -238,7 +246,7 @@ class _Site:
         if len(answers) > 1:
             words = f"{'all' if count == len(answers) else count} of {len(answers)}: {words}"
         state: State = "missed" if missed else "not-measured" if undecided else "confirmed"
-        if state != "not-measured" and self.rehearsal:
+        if state != "not-measured" and (self.rehearsal or self.emulated.intersection(evidence)):
             how = "reached" if state == "confirmed" else "not reached"
             words = f"{how} on virtual or emulated parts, which confirm nothing: {words}"
             state = "rehearsed"
