@@ -245,6 +245,7 @@ def test_convolutions_may_pass_the_peak_for_winograd_multiplies_less_and_product
 @pytest.mark.parametrize(("made_by", "why"), [("CudnnRnnBackward0", ""), ("StackBackward0", "without cuDNN")])
 def test_recurrent_layers_that_torch_launches_step_by_step_are_no_rate_of_a_gpu(made_by: str, why: str) -> None:
     """torch runs them in bf16 by cuDNN from 9.13 on; before, the processor's launches are what takes the time."""
+    modes: list[str] = []
     given = SimpleNamespace(grad_fn=type(made_by, (), {})())
     given.requires_grad_ = lambda: given
 
@@ -255,6 +256,9 @@ def test_recurrent_layers_that_torch_launches_step_by_step_are_no_rate_of_a_gpu(
         def parameters(self) -> tuple[()]:
             return ()
 
+        def eval(self) -> None:
+            modes.append("inference")
+
         def __call__(self, _: object) -> tuple[object]:
             return (given,)
 
@@ -263,6 +267,9 @@ def test_recurrent_layers_that_torch_launches_step_by_step_are_no_rate_of_a_gpu(
     device.use, device.random = (lambda _: "bf16"), (lambda *_, dtype: given)
     if not why:
         assert callable(torch_compute.rnn(device, "gru-512x32x1", "bf16"))
+        assert modes == []
+        assert torch_compute.rnn(device, "gru-512x32x1", "bf16", forward=True)() is given
+        assert modes == ["inference"], "else cuDNN takes the forward pass of a training"
         return
     with pytest.raises(ValueError, match=why):
         torch_compute.rnn(device, "gru-512x32x1", "bf16")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.site import criterion, hardware, healthy, plan_of, verdict_of
+from validation.measures.fabric.pairs_figures import matrices
 from validation.model import Measurement, Plan
+from validation.report.documents import RunDocuments
 
 TOPOLOGY = hardware(("gpu1", "gpu2", "gpu3"))
 
@@ -40,3 +44,18 @@ def test_it_is_not_measured_on_ethernet_and_ethernets_figure_not_on_infiniband()
         verdict = verdict_of(TOPOLOGY, plan, [healthy(m, 95.0) for m in plan.measurements], fabric=fabric)
         applies = [id_ for id_ in ("tr.tcpbw", "tr.ipoib") if criterion(verdict, id_).reason_code != "not-applicable"]
         assert applies == [mine]
+
+
+def test_its_matrix_shows_what_was_measured_as_ethernets_does() -> None:
+    hatched = {}
+    for fabric, title in (("ib-edr", "TCP bandwidth over InfiniBand"), ("roce100", "TCP bandwidth")):
+        plan = planned(fabric)
+        verdict = verdict_of(TOPOLOGY, plan, [healthy(m, 95.0) for m in plan.measurements], fabric=fabric)
+        documents: Any = type("Documents", (RunDocuments,), {"__init__": lambda self: None, "latest": {}})()
+        for name, value in (("topology", TOPOLOGY), ("plan", plan), ("verdict", verdict)):
+            object.__setattr__(documents, name, value)
+        [matrix] = matrices(documents)
+        assert matrix.caption.startswith(f"{title} in ")
+        assert (matrix.measured, matrix.pairs) == (6, 6)
+        hatched[fabric] = matrix.figure.count("-hatch)")
+    assert hatched["ib-edr"] == hatched["roce100"], "hatched cells are read as not measured"

@@ -364,6 +364,10 @@ def test_what_emulated_gpus_did_on_a_real_machine_confirms_nothing(reference: Re
     assert by["paper.lower"].state == "rehearsed"
     assert by["paper.lower"].reason.startswith("reached on virtual or emulated parts")
     assert by["paper.holds"].state == "confirmed", "no emulated GPU took part in that one"
+    beside = judgement(None, verdict="fail", evidence=("m2",))  # a real node misses it, whatever emulated ones do
+    said = verdict(rm_isolate=(judgement(None), beside))
+    found = conformance(said, reference, SITE, plan(), emulated={"m1"})
+    assert {line.id: line.state for line in found.claims}["paper.holds"] == "missed"
 
 
 def test_public_figures_of_others_are_no_claims(reference: Reference) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.site import CRITERIA, LAB, PLAN, results_of, run_info, waiver, with_value
 from toolkit.agreement import find_agreement
+from toolkit.commands.handover import _today
 from toolkit.handover import punch_file
 from toolkit.handover.points import updated
 from validation.judging.run_data import RunData
@@ -153,6 +154,9 @@ UNIT = INFO.model_copy(
     [
         ({"node": "gpu8"}, "passed"),  # of another unit
         ({"unit": "rack2"}, "passed"),
+        ({"node": "gpu8/fab0"}, "passed"),  # a subject as the verdict names it
+        ({"node": "gpu8/fab0>gpu9/fab0"}, "passed"),
+        ({"node": "gpu1/fab0>gpu8/fab0"}, "incomplete"),  # between this unit and another
         ({"node": "gpu1", "criterion": None}, "incomplete"),  # of its own
         ({"unit": "rack1", "criterion": None}, "incomplete"),
         ({}, "incomplete"),  # of the whole site, of which this run proves a part
@@ -165,7 +169,8 @@ def test_a_units_run_is_kept_back_by_its_own_points_and_by_the_sites_alone(where
     held = verdict((point(id="P7", **where),), info=UNIT)
     assert held.outcome == outcome
     (state,) = held.points
-    assert state.elsewhere == (where in ({"node": "gpu8"}, {"unit": "rack2"}))
+    others = ({"unit": "rack2"}, *({"node": name} for name in ("gpu8", "gpu8/fab0", "gpu8/fab0>gpu9/fab0")))
+    assert state.elsewhere == (where in others)
     if state.elsewhere:
         assert (state.state, state.why.split(",")[0]) == ("open", "it is of another unit than this run")
         assert "of other units" in counted(held.points)
@@ -253,3 +258,30 @@ def test_a_list_on_one_line_is_written_anew(tmp_path: Path) -> None:
     none = tmp_path / "none.yml"
     punch_file.write(none, (first,))
     assert load_points(none, IDS) == (first,)
+
+
+@pytest.mark.parametrize(
+    ("hours", "now", "latest"),
+    [
+        (-6, "2026-11-29T02:00", "2026-11-29"),  # in the evening of the 28th, a run is of the 29th
+        (9, "2026-11-28T23:00", "2026-11-29"),  # in the morning of the 29th, a person writes the 29th
+        (0, "2026-11-28T23:00", "2026-11-28"),
+    ],
+)
+def test_a_point_is_dated_as_runs_are_and_no_day_of_either_clock_has_yet_to_come(
+    monkeypatch: pytest.MonkeyPatch, hours: int, now: str, latest: str
+) -> None:
+    here = datetime.timezone(datetime.timedelta(hours=hours))
+
+    class Clock(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return cls.fromisoformat(f"{now}+00:00").astimezone(tz or here)
+
+        def astimezone(self, tz: datetime.tzinfo | None = None) -> Any:
+            return super().astimezone(tz or here)
+
+    monkeypatch.setattr(punch_file, "datetime", Clock)
+    monkeypatch.setattr("toolkit.commands.handover.datetime", Clock)
+    assert punch_file.latest_day().isoformat() == latest
+    assert _today().isoformat() == now[:10], "as the day of a run"

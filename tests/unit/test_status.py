@@ -437,8 +437,8 @@ def test_what_a_look_does_not_need_is_not_loaded(tmp_path: Path, monkeypatch: py
     assert done.stdout == "[]\n"
     monkeypatch.setattr(looked, "load_criteria", lambda: pytest.fail("there is no punch list to read by them"))
     (tmp_path / "hosts.yml").write_text("all: {}\n")
-    assert looked._points(tmp_path, date(2026, 11, 28)) == ()
+    assert looked._points(tmp_path) == ()
     (tmp_path / "punch.yml").symlink_to(tmp_path / "gone")
     monkeypatch.setattr(looked, "load_criteria", lambda: ())
     with pytest.raises(ConfigError, match=r"punch\.yml: no such file"):
-        looked._points(tmp_path, date(2026, 11, 28))
+        looked._points(tmp_path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +18,7 @@ from toolkit.commands.upgrade import upgrade
 from toolkit.deploy import carried_out
 from toolkit.errors import UsageFault
 from toolkit.exits import MEANINGS, Exit
-from toolkit.upgrade import held
+from toolkit.upgrade import held, planning
 from toolkit.upgrade.plan import Change, NodePlan, batch_sizes, batched, refuse_what_stays
 from toolkit.upgrade.state import Kept, State
 from validation.run.catalogue import load_criteria
@@ -305,6 +307,20 @@ def test_the_head_is_alone_first_and_last() -> None:
     assert batched(["gpu2", "head", "gpu1"], "head", 2, "upgrade") == (("head",), ("gpu1", "gpu2"))
     assert batched(["gpu2", "head", "gpu1"], "head", 2, "rollback") == (("gpu1", "gpu2"), ("head",))
     assert batched(["gpu1"], "head", 2, "upgrade") == (("gpu1",),)
+    # A batch is validated by one release: nodes that go back to different ones are in different batches
+    releases = {"gpu1": "b", "gpu2": "a", "gpu3": "b", "gpu4": "a", "head": "a"}
+    found = batched(releases, "head", 3, "rollback", releases.__getitem__)
+    assert found == (("gpu2", "gpu4"), ("gpu1",), ("gpu3",), ("head",))
+
+
+def test_a_rollback_validates_no_batch_by_the_release_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "declared", lambda *_: "100%")
+    monkeypatch.setattr(planning, "expected_s", lambda _: (None, ""))
+    earlier = {"gpu1": "b", "gpu2": "a", "head": "a"}
+    nodes = [NodePlan(node=name, release="c", to=to, changes=()) for name, to in earlier.items()]
+    head: Any = SimpleNamespace(node=SimpleNamespace(name="head"))
+    found = planning._plan("rollback", "a", nodes, nodes, Path("hosts.yml"), head, earlier)
+    assert found.batches == (("gpu2",), ("gpu1",), ("head",))
 
 
 @pytest.mark.parametrize(("part", "why"), [("kernel", "no role removes a kernel"), ("Slurm", "database was converted")])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,8 @@ def handover() -> None:
 
 
 def _today() -> date:
-    return datetime.now().astimezone().date()
+    """In UTC, as the day of a run is: a run closes a point that was opened before it, wherever both were made."""
+    return datetime.now(timezone.utc).date()
 
 
 def _listed(inventory: Path) -> tuple[Path, tuple[Point, ...]]:
@@ -53,7 +54,7 @@ def _listed(inventory: Path) -> tuple[Path, tuple[Point, ...]]:
     from validation.run.catalogue import load_criteria
 
     path = punch_file.file_of(inventory)
-    return path, punch_file.points_of(path, [c.id for c in load_criteria()], _today())
+    return path, punch_file.points_of(path, [c.id for c in load_criteria()], punch_file.latest_day())
 
 
 def _line(point: Point) -> str:
@@ -180,7 +181,7 @@ def update(run: str | None, inventory: Path | None, owner: str | None, due: date
     from toolkit.handover.updating import update_list
 
     with working("reading the run") as shown:
-        done = update_list(runs_dir, run, inventory, owner, due.date() if due else None, _today(), shown.now)
+        done = update_list(runs_dir, run, inventory, owner, due.date() if due else None, shown.now)
     if as_json:
         names = {key: [p.id for p in getattr(done.made, key)] for key in ("closed", "reopened", "new")}
         listed = [point.model_dump(mode="json", by_alias=True) for point in done.made.points]

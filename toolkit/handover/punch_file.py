@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import date
+from datetime import date, datetime, timezone
 from pathlib import Path
 
 import yaml
@@ -30,6 +30,11 @@ def file_of(inventory: Path) -> Path:
     if not inventory.exists():
         raise UsageFault(f"{inventory}: no such inventory; name the folder or file of the site with -i")
     return folder / PUNCH
+
+
+def latest_day() -> date:
+    """The last day that has come: a person writes the local one, a run that of UTC, and the later of both is right."""
+    return max(datetime.now().astimezone().date(), datetime.now(timezone.utc).date())
 
 
 def points_of(path: Path, criteria: Iterable[str], today: date | None = None) -> tuple[Point, ...]:

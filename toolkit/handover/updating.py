@@ -36,7 +36,7 @@ class Done:
 
 
 def update_list(
-    runs_dir: Path, run: str | None, inventory: Path | None, owner: str | None, due: date | None, today: date,
+    runs_dir: Path, run: str | None, inventory: Path | None, owner: str | None, due: date | None,
     now: Callable[[str], None],
 ) -> Done:  # fmt: skip
     """Update the list by a run, and take it into the run. UsageFault and ConfigError where nothing was written."""
@@ -57,7 +57,7 @@ def update_list(
         raise UsageFault(f"--due: {due} is before the day of the run ({info.day})")
     with rundir.lock(run_dir):
         verdict = _verdict(run_dir, now)
-        points = punch_file.points_of(path, [c.id for c in load_criteria()], today)
+        points = punch_file.points_of(path, [c.id for c in load_criteria()], punch_file.latest_day())
         made = updated(points, verdict, info, owner, due)
         if made is None:
             raise UsageFault("the run found something that is on no list yet; name who is to do it with --owner NAME")

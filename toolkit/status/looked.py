@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -180,7 +180,7 @@ def ask_pool(head: Node) -> PoolSaid | str | None:
         return noise.printable(str(fault))
 
 
-def kept_here(inventory: Path, topology: Topology, runs_dir: Path, today: date) -> KeptHere:
+def kept_here(inventory: Path, topology: Topology, runs_dir: Path) -> KeptHere:
     """Deployments, runs, papers, punch list, and what was begun and not finished."""
     built = [one for one in how_built(inventory, topology).deployments if not one.check]
     row, paper = _newest(runs_dir, topology.site)
@@ -188,7 +188,7 @@ def kept_here(inventory: Path, topology: Topology, runs_dir: Path, today: date) 
         deployed=built[-1] if built else None,
         run=row,
         paper=paper,
-        points=_or_why(lambda: _points(inventory, today)),
+        points=_or_why(lambda: _points(inventory)),
         upgrade=_or_why(lambda: _upgrade(inventory)),
         incidents=_or_why(lambda: _incidents(inventory, topology)),
     )
@@ -201,11 +201,11 @@ def _or_why(read: Callable[[], T]) -> T | str:
         return f"cannot be read: {' '.join(str(fault).split())}"
 
 
-def _points(inventory: Path, today: date) -> tuple[Point, ...]:
+def _points(inventory: Path) -> tuple[Point, ...]:
     path = punch_file.file_of(inventory)
     if not os.path.lexists(path):
         return ()  # most sites have none, and all criteria are long to read
-    return punch_file.points_of(path, [one.id for one in load_criteria()], today)
+    return punch_file.points_of(path, [one.id for one in load_criteria()], punch_file.latest_day())
 
 
 def _upgrade(inventory: Path) -> str:
@@ -243,7 +243,7 @@ def look(inventory: Path, topology: Topology, runs_dir: Path, say: Say) -> Looke
         asked = {workers.submit(ask_node, node, node is head): node.name for node in nodes}
         answers: dict[str, NodeSaid | str] = {}
         try:
-            here = kept_here(inventory, topology, runs_dir, now.date())
+            here = kept_here(inventory, topology, runs_dir)
             for done in as_completed(asked):
                 answers[asked[done]] = done.result()
                 say(f"reading the site, {len(answers)} of {number_of(len(nodes), 'node')} done")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -140,14 +141,16 @@ def _size(step: object, count: int) -> int:
     return max(1, int(number) * count // 100) if text.endswith("%") else int(number)
 
 
-def batched(names: Iterable[str], head: str, spec: object, verb: Verb) -> tuple[tuple[str, ...], ...]:
+def batched(
+    names: Iterable[str], head: str, spec: object, verb: Verb, goes_to: Callable[[str], str] = lambda _: ""
+) -> tuple[tuple[str, ...], ...]:
     """The batches: an upgrade begins with the head alone, since Slurm's controller must not be older than its nodes,
-    and a rollback ends with it."""
-    rest = sorted(name for name in names if name != head)
+    and a rollback ends with it. `goes_to`: the release of a node; a batch has one, by which it is validated."""
+    rest = sorted((name for name in names if name != head), key=lambda name: (goes_to(name), name))
     alone = [(head,)] if head in names else []
     found, at = [], 0
     for size in batch_sizes(spec, len(rest)):
-        found.append(tuple(rest[at : at + size]))
+        found += [tuple(same) for _, same in groupby(rest[at : at + size], goes_to)]
         at += size
     return tuple([*alone, *found] if verb == "upgrade" else [*found, *alone])
 

@@ -58,7 +58,7 @@ def plan_upgrade(
             f"--limit leaves out {head.node.name}, whose release nobody looked at: the head is upgraded first, since "
             f"Slurm's controller must not be older than its nodes; add it: --limit {head.node.name},..."
         )
-    return _plan("upgrade", to, nodes, moving, inventory, head)
+    return _plan("upgrade", to, nodes, moving, inventory, head, {})
 
 
 def plan_rollback(inventory: Path, topology: Topology, state: State, limit: str | None, head: Head) -> Plan:
@@ -76,14 +76,23 @@ def plan_rollback(inventory: Path, topology: Topology, state: State, limit: str 
     refuse_what_stays(chosen, {one.node: one.changes for one in chosen})
     nodes = _asked(found, topology, inventory, head)
     # All of them: a deployment that was cut off has changed packages and not the record.
-    return _plan("rollback", chosen[0].release, nodes, nodes, inventory, head)
+    return _plan(
+        "rollback", chosen[0].release, nodes, nodes, inventory, head, {one.node: one.release for one in before}
+    )
 
 
 def _plan(
-    verb: Verb, to: str, nodes: Sequence[NodePlan], moving: Sequence[NodePlan], inventory: Path, head: Head
+    verb: Verb,
+    to: str,
+    nodes: Sequence[NodePlan],
+    moving: Sequence[NodePlan],
+    inventory: Path,
+    head: Head,
+    earlier: Mapping[str, str],
 ) -> Plan:
     spec = declared(inventory, head.node.name, "reboot_batch")
-    batches = batched([one.node for one in moving], head.node.name, BATCH if spec in (None, "") else spec, verb)
+    names, most = [one.node for one in moving], BATCH if spec in (None, "") else spec
+    batches = batched(names, head.node.name, most, verb, lambda name: earlier.get(name, to))
     batch_s, source = expected_s(inventory)
     return Plan(verb=verb, to=to, nodes=tuple(nodes), batches=batches, batch_s=batch_s, estimated_from=source)
 

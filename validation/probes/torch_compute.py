@@ -169,6 +169,7 @@ def rnn(device: Device, name: str, precision: str, forward: bool = False) -> Run
         # A kernel or more for each step: how fast the processor launches them, which differs between healthy nodes
         raise ValueError(f"torch {torch.__version__} takes {precision} layers step by step, without cuDNN")
     if forward:
+        layer.eval()  # else cuDNN's forward pass of a training, which keeps what the gradients need
         return lambda: layer(given)[0]
     upstream = device.random(steps, batch, hidden, dtype=dtype)
     weights = tuple(layer.parameters())

@@ -236,6 +236,8 @@ class _Site:
         by = claim.confirmed_by
         if by is not None and by.over is not None:
             judgements = [_over(j, self.reference.claim(by.over)) for j in judgements]
+        real = [j for j in judgements if not self.emulated.intersection(j.evidence)]
+        emulated, judgements = not real, real or judgements
         answers = [(_answer(claim, judgement), judgement) for judgement in judgements]
         evidence = tuple(dict.fromkeys(id_ for judgement in judgements for id_ in judgement.evidence))
         missed = [(words, j) for (reached, words), j in answers if reached is False]
@@ -246,7 +248,7 @@ class _Site:
         if len(answers) > 1:
             words = f"{'all' if count == len(answers) else count} of {len(answers)}: {words}"
         state: State = "missed" if missed else "not-measured" if undecided else "confirmed"
-        if state != "not-measured" and (self.rehearsal or self.emulated.intersection(evidence)):
+        if state != "not-measured" and (self.rehearsal or emulated):
             how = "reached" if state == "confirmed" else "not reached"
             words = f"{how} on virtual or emulated parts, which confirm nothing: {words}"
             state = "rehearsed"

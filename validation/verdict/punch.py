@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping, Sequence
 
 from validation.base.counting import be, number_of
@@ -30,8 +31,13 @@ def follow(
 
 
 def is_elsewhere(point: Point, part: UnitPart | None) -> bool:
-    """Whether a point is of nodes that are not of the run's unit. One of the whole site is of each unit, too."""
-    return part is not None and (point.node in part.elsewhere or point.unit in part.apart)
+    """Whether a point is of nodes that are not of the run's unit. One of the whole site is of each unit, too, and one
+    of a pair of both its ends' units.
+    """
+    if part is None:
+        return False
+    nodes = {word.partition("/")[0] for word in re.split("[>, ]+", point.node or "") if word}
+    return point.unit in part.apart or bool(nodes and nodes <= set(part.elsewhere))
 
 
 def _one(

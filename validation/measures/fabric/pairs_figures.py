@@ -90,7 +90,7 @@ def _judged(documents: RunDocuments, criterion: str) -> CriterionVerdict | None:
 def _state(judgement: Judgement) -> CellState:
     if judgement.verdict in ("fail", "waived"):
         return "fail"
-    if judgement.verdict == "pass" or judgement.reason_code == "virtual":
+    if judgement.verdict == "pass" or judgement.reason_code in ("virtual", "reported"):
         return "ok"
     return "unusable" if judgement.value is not None else "missing"
 
