@@ -130,19 +130,20 @@ def _layer_trouble(node: Node, facts: Ports | str, fabric: Fabric) -> str | None
 
 
 async def refuse_without_rdma(
-    launcher: Launcher, topology: Topology, fabric: Fabric, suites: Sequence[str] = ()
+    launcher: Launcher, topology: Topology, fabric: Fabric, suites: Sequence[str] = (), apart: bool = False
 ) -> None:
     """UsageFault that names every node whose RDMA ports cannot be what the fabric is, when the fabric needs RDMA.
 
     A port of another link layer, a port without an RDMA device, fewer than two ports in all. Ports that carry TCP only
-    (`rdma: false`) are not looked at. Of `suites` training alone is rehearsed in a lab of containers without.
+    (`rdma: false`) are not looked at. Of `suites` training alone is rehearsed in a lab of containers without. `apart`:
+    some nodes of a site that was accepted, a head without RDMA or one server among them, of which a pair is not asked.
     """
     if not fabric.needs_rdma or trains_over_tcp(topology, fabric, suites):
         return
     nodes = [node for node in topology.nodes if any(port.rdma for port in node.ports)]
     count = sum(port.rdma for node in nodes for port in node.ports)
     others = ", ".join(name for name in fabric_names() if not load_fabric(name).needs_rdma)
-    if count < 2:
+    if count < 2 and not apart:
         raise UsageFault(
             f"fabric {fabric.name} runs over RDMA ({fabric.transport}), and RDMA is measured between two ports: the "
             f"inventory has {count} fabric port{'' if count == 1 else 's'} with RDMA; nothing was measured\n"

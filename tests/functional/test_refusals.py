@@ -45,11 +45,17 @@ class Answers(LocalLauncher):
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 
 
-def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = None, suites: Sequence[str] = ()) -> str:
+def refused(
+    fabric: str,
+    ports: dict[str, str | None],
+    topo: Topology | None = None,
+    suites: Sequence[str] = (),
+    apart: bool = False,
+) -> str:
     """What is said, "" when nothing is refused."""
     launcher = Answers(ports)
     try:
-        asyncio.run(refuse_without_rdma(launcher, topo or topology(len(ports)), load_fabric(fabric), suites))
+        asyncio.run(refuse_without_rdma(launcher, topo or topology(len(ports)), load_fabric(fabric), suites, apart))
     except UsageFault as fault:
         return str(fault)
     return ""
@@ -103,6 +109,14 @@ def test_fewer_than_two_rdma_ports_are_refused_without_asking_a_node() -> None:
         assert count in said
         assert "rdma: false" in said
         assert "--fabric tcp10" in said
+
+
+def test_some_nodes_of_an_accepted_site_are_no_site_with_too_few_rdma_ports() -> None:
+    """The batches of an upgrade, beginning with the head alone; a server that was mended; a node that joins."""
+    assert refused("roce40", {}, topology(1, ["gpu1"]), apart=True) == "", "a head without RDMA"
+    assert refused("roce40", {"gpu1": ETHERNET}, topology(1), apart=True) == ""
+    assert "gpu1: no RDMA device" in refused("roce40", {"gpu1": None}, topology(1), apart=True)
+    assert "gpu1: link layer of lo is Ethernet" in refused("ib-edr", {"gpu1": ETHERNET}, topology(1), apart=True)
 
 
 BARE = dict.fromkeys(NAMES)

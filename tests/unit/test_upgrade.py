@@ -151,6 +151,17 @@ def test_after_the_budget_no_batch_begins_and_the_same_command_goes_on(world: Wo
     assert set(world.nodes("release").values()) == {NEW}
 
 
+def test_the_same_command_with_the_same_limit_goes_on_and_another_limit_is_refused(world: World) -> None:
+    for verb, release in (("upgrade", NEW), ("rollback", OLD)):
+        assert ran(world, "--limit", "head,gpu1", "--budget", "0", verb=verb).exit_code == 3
+        done = ran(world, "--limit", "head,gpu2", verb=verb)
+        assert done.exit_code != 0
+        assert "run the same command with --limit head,gpu1, or without to continue" in f"{done.exception}{done.output}"
+        assert ran(world, "--limit", "head,gpu1", verb=verb).exit_code == 0
+        assert world.nodes("release")["gpu1"] == release
+        assert world.nodes("release")["gpu2"] == OLD
+
+
 def test_what_somebody_else_drained_stays_drained(world: World) -> None:
     data = world.read()
     data["nodes"]["gpu2"]["drained"] = "maintenance: fan"

@@ -43,7 +43,7 @@ def plan_for(
     options = {key: value for key, value in run.info.options.items() if key in ("seconds", "latency_seconds", "quick")}
     plan = make_plan("plan", topology, loaded.fabric, criteria, suites or possible[:1], options)
     agreement = Agreement(None, "", (), {})
-    return PlannedRun(inventory, topology, record, loaded, sources, agreement, None, plan, options)
+    return PlannedRun(inventory, topology, record, loaded, sources, agreement, None, plan, options, apart=True)
 
 
 def measure_node(planned: PlannedRun, runs_dir: Path, earlier: Path | None, begun: Callable[[Path], object]) -> Path:

@@ -75,10 +75,11 @@ class Rolling:
                 f"an upgrade to {found.to} is not finished: {found.where()}; finish it first: toolkit upgrade --to "
                 f"{found.to} -i {asked.inventory}, or take it back: toolkit rollback -i {asked.inventory}"
             )
-        if asked.limit:
+        if asked.limit and asked.limit != found.limit:
+            own = f"with --limit {found.limit}, or without" if found.limit else "without --limit"
             raise UsageFault(
                 f"--limit: the {found.verb} of {found.began} is not finished and has its own nodes ({found.where()}); "
-                "run the same command without --limit to continue"
+                f"run the same command {own} to continue"
             )
         return self._left(found)
 
@@ -176,7 +177,7 @@ class Rolling:
         batches = tuple(Batch(nodes=batch) for batch in plan.batches)
         state = State(
             verb=plan.verb, to=plan.to, began=now(), nodes=nodes, batches=(*done, *batches), left_out=left_out,
-            unfinished=plan.verb == "rollback" and self.kept.read_open() is not None,
+            unfinished=plan.verb == "rollback" and self.kept.read_open() is not None, limit=self.asked.limit or "",
         )  # fmt: skip
         return self.leave_out(state)
 

@@ -38,7 +38,7 @@ class Batch(BaseModel):
 class State(BaseModel):
     """The whole of it. `began`, `ended`: ISO 8601 in UTC. `nodes`: what each had before, by which a rollback goes.
     `left_out`: nodes that were taken out of it since (--without); they stay drained. `unfinished`: a rollback takes
-    back an upgrade that was not finished."""
+    back an upgrade that was not finished. `limit`: as it was asked for, with which the same command goes on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -50,6 +50,7 @@ class State(BaseModel):
     ended: str = ""
     left_out: tuple[str, ...] = ()
     unfinished: bool = False
+    limit: str = ""
 
     def of(self, name: str) -> NodePlan:
         """What a node had, and where it goes."""

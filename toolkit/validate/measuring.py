@@ -42,7 +42,7 @@ def measured(asked: PlannedRun, runs_dir: Path, begun: Callable[[Path], object] 
         nonlocal run_dir
         with working(f"reaching {number_of(len(topology.nodes), 'node')}"):
             await acceptance.reach(launcher, topology.nodes)
-        await acceptance.refuse_without_rdma(launcher, topology, fabric, asked.plan.suites)
+        await acceptance.refuse_without_rdma(launcher, topology, fabric, asked.plan.suites, asked.apart)
         run_dir = rundir.create(runs_dir, fabric.name if topology.here is None else HERE)
         with rundir.lock(run_dir):
             named = asked.plan.model_copy(update={"run": run_dir.name})

@@ -36,7 +36,7 @@ class PlannedRun:
 
     `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
     `slurm`: the job in which it is measured, None for ssh. `unit`: the group whose nodes alone are measured, and
-    `part` what it is of its site.
+    `part` what it is of its site. `apart`: the nodes are some of a site that was accepted, and are held against it.
     """
 
     inventory: Path | None
@@ -51,6 +51,7 @@ class PlannedRun:
     slurm: SlurmJob | None = None
     unit: str | None = None
     part: UnitPart | None = None
+    apart: bool = False
 
     @property
     def make(self) -> Callable[[str], Launcher] | None:
