@@ -27,7 +27,7 @@ from toolkit.lab.gpufaults import described
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_copies_probe
-from validation.measures.compute.burn_in import BurnFacts
+from validation.measures.compute.burn_in import BurnFacts, failures
 from validation.measures.compute.burn_in_figures import burn_figures
 from validation.plan.suites import PlanError
 from validation.probes import torch_burn, torch_compute
@@ -104,7 +104,8 @@ def test_an_error_that_ends_its_process_is_one_gpus_and_the_others_come_to_their
     assert "CUDA_ERROR_ECC_UNCORRECTABLE (214); an uncorrectable memory error" in bad.fault
     assert (good.fault, good.wrong, good.products) == ("", 0, 2)
     assert len(good.rates) >= 3
-    assert facts.failures == 1
+    plan = plan_of(hardware(("gpu1",)), ("burn-in",), options={"minutes": 1})
+    assert failures([(plan.measurements[0], facts)]) == 1
 
 
 @compiles

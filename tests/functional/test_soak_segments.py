@@ -20,6 +20,7 @@ from validation.analysis.mtbf import interval, proved
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_in_probe
+from validation.measures.compute.burn_in_figures import burn_figures
 from validation.measures.compute.segments_figures import segment_figures
 from validation.measures.storage import soak_storage_probe
 from validation.model import CriterionVerdict, Plan, Result, Storage
@@ -43,6 +44,11 @@ def results(plan: Plan, spoil: Callable[[int, dict[str, Any]], object] = lambda 
         samples, facts = parse("burn-in", burn_in_case.document(report), m.params)  # type: ignore[arg-type]
         found.append(result(m, samples, facts=facts))
     return found
+
+
+def gone(of: Result, why: str) -> Result:
+    """An attempt that came to no end."""
+    return of.model_copy(update={"status": "unreachable", "error": why, "samples": (), "facts": None})
 
 
 def judged(id_: str, found: list[Result], plan: Plan) -> CriterionVerdict:
@@ -159,6 +165,44 @@ def test_a_first_result_that_differs_from_the_first_segments_is_silent_corruptio
     assert "that of segment 1 of 3 was aaaa" in found.judgements[2].reason
 
 
+def test_a_segment_that_was_measured_again_after_its_node_went_down_is_remarked_upon() -> None:
+    plan = three()
+    whole = results(plan)
+    down = whole[1].model_copy(
+        update={"status": "unreachable", "error": "ssh to gpu1 failed", "samples": (), "facts": None}
+    )
+    for id_ in ("bi.exact", "bi.events"):
+        found = judged(id_, [whole[0], down, *whole[1:]], plan)
+        assert (found.verdict, found.reason_code) == ("pass", "remarked")
+        assert "of segment 2 of 3: " in found.judgements[0].reason
+        assert "a remark: 1 attempt of it came to no end: ssh to gpu1 failed" in found.judgements[0].reason
+        assert judged(id_, whole, plan).reason_code == "within-bounds"
+
+
+def test_what_is_proved_of_failures_counts_silent_corruption_and_is_silent_after_a_lost_attempt(tmp_path: Path) -> None:
+    def first(number: int, report: dict[str, Any]) -> None:
+        for device in report["devices"]:
+            device["first"] = "a" * 64
+        if number == 3:
+            report["devices"][2]["first"] = "b" * 64
+
+    plan, run = three(), read_run(make_run(tmp_path))
+
+    def caption(found: list[Result]) -> str:
+        pairs = [(next(m for m in plan.measurements if m.id == r.measurement), r) for r in found]
+        return burn_figures(added(run, pairs))[0].caption
+
+    assert "No failure in " in caption(results(plan))
+    assert "1 failure in " in caption(results(plan, first))
+    lost = results(plan)
+    down = gone(lost[1], "the node was gone")
+    said = caption([lost[0], down, *lost[1:]])
+    assert "No failure" not in said
+    assert (
+        "No mean time between failures: of segment 2 of 3 of gpu1 1 attempt of it came to no end: the node was" in said
+    )
+
+
 def test_the_report_has_a_row_for_each_segment_and_says_what_failed_when(tmp_path: Path) -> None:
     plan = three()
     found = results(plan, lambda n, r: n == 2 and r["devices"][1].update(wrong=1))[:2]
@@ -235,14 +279,17 @@ def test_blocks_of_passes_and_places_differ() -> None:
 )  # fmt: skip
 def test_storage_is_judged(spoil: Callable[[dict[str, Any]], object], verdict: str, said: str) -> None:
     site = hardware(("gpu1",), storage=(Storage(name="home", path="/srv/home"),))
-    plan = plan_of(site, ("burn-in",), options={"minutes": 1})
+    plan = plan_of(site, ("burn-in",), options={"minutes": 10})
     (m,) = [m for m in plan.measurements if m.kind == "soak-storage"]
     report = json.loads(RECORDING["document"]["stdout"])
     spoil(report)
     samples, facts = parse("soak-storage", {**RECORDING["document"], "stdout": json.dumps(report)}, RECORDING["params"])
-    found = criterion(verdict_of(site, plan, [result(m, samples, facts=facts)]), "bi.storage")
+    mine = result(m, samples, facts=facts)
+    found = criterion(verdict_of(site, plan, [mine, *results(plan)]), "bi.storage")
     assert found.verdict == verdict
     assert said in found.judgements[0].reason
+    alone = criterion(verdict_of(site, plan, [mine]), "bi.storage")  # nothing burned in beside it
+    assert alone.verdict == ("not-measured" if verdict == "pass" else verdict)
 
 
 @pytest.mark.parametrize(

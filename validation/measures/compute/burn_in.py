@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal
 
@@ -94,11 +94,6 @@ class BurnFacts(Facts):
     def gpus(self) -> int:
         """GPUs that were loaded."""
         return sum(one.device != "cpu" for one in self.devices)
-
-    @property
-    def failures(self) -> int:
-        """GPUs whose results were wrong, or that did not come to the end."""
-        return sum(bool(d.wrong or d.bad or d.fault) for d in self.devices if d.device != "cpu")
 
     @property
     def gpu_hours(self) -> float:
@@ -278,7 +273,7 @@ def _each(case: Case, criterion: Criterion, judge: Judge) -> list[Judgement]:
         facts = facts_for(case, criterion, m.nodes[0], m.id, BurnFacts, bound)
         mine = [facts] if isinstance(facts, Judgement) else judge(case, criterion, m, facts, bound)
         found += [(m, one) for one in mine]
-    return together(found)
+    return together(found, case.attempts)
 
 
 @method("burn-exact", "comparisons and digests of each device through a burn-in", counts="devices")
@@ -327,6 +322,13 @@ def _other_than_first(
     if digest == device.first:
         return ""
     return f"its first result is {device.first[:16]}..., that of {where} was {digest[:16]}..., of the same operands"
+
+
+def failures(found: Iterable[tuple[Measurement, BurnFacts]]) -> int:
+    """GPUs of all segments whose results were wrong, or not those of the first segment, or that came to no end."""
+    firsts: dict[tuple[str, ...], tuple[str, str]] = {}
+    gpus = [(m, facts, one) for m, facts in found for one in facts.devices if one.device != "cpu"]
+    return sum(bool(_other_than_first(firsts, *each) or each[2].wrong or each[2].bad or each[2].fault) for each in gpus)
 
 
 def _who(device: BurnDevice) -> str:

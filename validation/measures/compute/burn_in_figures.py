@@ -7,7 +7,8 @@ from statistics import median
 
 from validation.analysis.mtbf import proved
 from validation.base.counting import number_of
-from validation.measures.compute.burn_in import BurnDevice, BurnFacts
+from validation.measures.compute.burn_in import BurnDevice, BurnFacts, failures
+from validation.measures.compute.segments import lost, segment_of
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.drawn import Drawn
@@ -28,8 +29,10 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     """Tables and courses of a burn-in, where the run has one."""
     planned = [m for m in documents.plan.measurements if m.kind == "burn-in"]
     found: list[_Found] = []
-    why = ""
+    why, ended = "", ""
     for m in planned:
+        if not ended and (words := lost([one for one in documents.results if one.measurement == m.id])):
+            ended = f"of {segment_of(m).words} of {m.nodes[0]} {words}"
         result = documents.latest.get(m.id)
         facts = result.facts_of(BurnFacts) if result is not None and result.status == "ok" else None
         if facts is not None:
@@ -42,10 +45,10 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
         return (Figure("burn-in", "Burn-in.", None, None, f"Not measured: {why}.", _CRITERIA),)
     last = {m.nodes[0]: (m, facts) for m, facts in found}  # of segments the last one's course
     drawn = [figure for m, facts in list(last.values())[:MOST_NODES] for figure in _courses(m.nodes[0], facts)]
-    return (Figure("burn-in", _caption(found), None, _table(list(last.values())), None, _CRITERIA), *drawn)
+    return (Figure("burn-in", _caption(found, ended), None, _table(list(last.values())), None, _CRITERIA), *drawn)
 
 
-def _caption(found: Sequence[_Found]) -> str:
+def _caption(found: Sequence[_Found], ended: str) -> str:
     mine: dict[str, list[BurnFacts]] = {}
     for m, facts in found:
         mine.setdefault(m.nodes[0], []).append(facts)
@@ -54,7 +57,9 @@ def _caption(found: Sequence[_Found]) -> str:
     what = plural(gpus, "GPU") if gpus else "the processors"
     emulated = " GPUs are emulated: no figure here is a GPU's." if any(facts.emulated for _, facts in found) else ""
     hours = sum(facts.gpu_hours for _, facts in found)
-    proof = proved(hours, sum(facts.failures for _, facts in found), gpus) if hours else ""
+    proof = proved(hours, failures(found), gpus) if hours else ""
+    if ended:  # a node that went down is a failure or none, which nobody can tell from here
+        proof = f"No mean time between failures: {ended}." if hours else ""
     said = f"Burn-in of {what} of {plural(len(mine), 'node')} for {duration(longest)}.{emulated}"
     return f"{said} {proof}".strip()
 

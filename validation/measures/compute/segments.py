@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from validation.base.counting import number_of
-from validation.model import Judgement, Measurement, Param, Subject
+from validation.model import Judgement, Measurement, Param, Result, Subject
 
 SAID = 3
 """Segments whose own words are in a reason; of more it says how many."""
@@ -40,13 +40,27 @@ def segment_of(m: Measurement) -> Segment:
     return Segment(int(str(m.params.get("segment", 0))), int(str(m.params.get("segments", 0))))
 
 
-def together(found: Iterable[tuple[Measurement, Judgement]]) -> list[Judgement]:
+def lost(attempts: Sequence[Result]) -> str:
+    """How attempts of a measurement ended that came to no end, in words; "" where none did. A run that goes on after
+    a kill of its own has none of it: only what a node, or the way to it, did is written down.
+    """
+    ended = [one.error or one.status for one in attempts if one.status != "ok"]
+    return f"{number_of(len(ended), 'attempt')} of it came to no end: {ended[0]}" if ended else ""
+
+
+def together(
+    found: Iterable[tuple[Measurement, Judgement]], attempts: Mapping[str, Sequence[Result]]
+) -> list[Judgement]:
     """One judgement on each subject: it passes where each of its segments does, and fails where any does.
 
-    A segment without a result is not measured: a burn-in that was shorter than ordered passes nothing.
+    A segment without a result is not measured: a burn-in that was shorter than ordered passes nothing. One that passed
+    when it was measured again is remarked upon: its node may have gone down under the load.
     """
     subjects: dict[Subject, list[tuple[Segment, Judgement]]] = {}
     for m, one in found:
+        if one.verdict == "pass" and (before := lost(attempts.get(m.id, ()))):
+            remark = {"reason_code": "remarked", "reason": f"{one.reason}; a remark: {before}"}
+            one = one.model_copy(update=remark)
         subjects.setdefault(one.about, []).append((segment_of(m), one))
     return [_joined(mine) for mine in subjects.values()]
 

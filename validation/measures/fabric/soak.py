@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import Field
@@ -15,10 +14,10 @@ from validation.judging.methods import method
 from validation.judging.values import subject_of
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
 from validation.kinds.record import Kind, addresses
-from validation.measures.compute.burn_in import burn_id
-from validation.measures.compute.segments import segment_of, together
+from validation.measures.compute.beside import idle
+from validation.measures.compute.segments import together
 from validation.measures.rdma.counters import changes, gaps, growth, of_links, of_loss
-from validation.model import Call, Job, Judgement, Measurement, Result, Sample, Topology
+from validation.model import Call, Job, Judgement, Measurement, Sample, Topology
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Positive
 from validation.probes import ProbeDoc
@@ -61,6 +60,8 @@ class SoakFabricFacts(Facts):
 
 
 _WHAT = "soak-fabric"
+AT_ONCE = 0.8
+"""Share of the time of the traffic in which the node's burn-in ran. Project default: it takes a while to begin."""
 MOST_GBPS = 1e5  # no port is so fast; against numbers that are none
 SLACK = 1.2  # a session may measure a little longer than it was asked to. Project default
 
@@ -148,8 +149,6 @@ KINDS = (
 # Judging the traffic beside a burn-in: no session lost, no link error, and the GPUs under load meanwhile. Pure.
 
 
-AT_ONCE = 0.8
-"""Share of the time of the traffic in which both nodes' burn-ins ran. Project default: these take a while to begin."""
 OWN_ERRORS = frozenset({"rx_errors", "tx_errors", "rx_crc_errors"})
 """Counters of the interface itself (Linux, Documentation/ABI/testing/sysfs-class-net-statistics)."""
 
@@ -157,7 +156,7 @@ OWN_ERRORS = frozenset({"rx_errors", "tx_errors", "rx_crc_errors"})
 @method("burn-fabric", "sessions and link counters of a port's traffic beside the burn-in", counts="ports")
 def judge_soak_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each port that sent."""
-    return together((m, _port(case, criterion, m)) for m in case.serving(criterion))
+    return together(((m, _port(case, criterion, m)) for m in case.serving(criterion)), case.attempts)
 
 
 def _port(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
@@ -189,30 +188,11 @@ def _port(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids, text=shown)
     if fell := gaps(facts.before, facts.after, {}):
         return judgement(criterion, subject, "not-measured", "missing-metric", f"{fell[0]}; {shown}", ids, text=shown)
-    if idle := _idle(case, m):
-        return judgement(criterion, subject, "not-measured", "missing-result", f"{idle}; {shown}", ids, text=shown)
+    if alone := idle(case, m, "fabric", AT_ONCE):
+        return judgement(criterion, subject, "not-measured", "missing-result", f"{alone}; {shown}", ids, text=shown)
     return judgement(criterion, subject, "pass", "within-bounds", shown, ids, text=shown)
 
 
 def _first(facts: SoakFabricFacts) -> str:
     one = facts.lost[0]
     return f"the first after {one.at_s / 60:.1f} minutes: {one.error}"
-
-
-def _idle(case: Case, m: Measurement) -> str:
-    """Why the node that sent was not under load at the same time, in words; "" where it was."""
-    mine, burn = case.usable(m.id), case.usable(burn_id(m.nodes[0], segment_of(m)))
-    if burn is None:
-        return f"{m.nodes[0]} has no burn-in that came to its end, and so its fabric was loaded alone"
-    if mine is None:
-        return f"{m.id} has no result"
-    (begin, end), (first, last) = _span(mine), _span(burn)
-    share = (min(end, last) - max(begin, first)) / max(end - begin, 1e-9)
-    if share >= AT_ONCE:
-        return ""
-    return f"{m.nodes[0]} was under load in {max(share, 0):.0%} of the time alone"
-
-
-def _span(result: Result) -> tuple[float, float]:
-    p = result.provenance
-    return datetime.fromisoformat(p.started).timestamp(), datetime.fromisoformat(p.ended).timestamp()

@@ -39,7 +39,7 @@ def judge_gpu_watch(case: Case, criterion: Criterion) -> list[Judgement]:
     bound = Bound(metric="clocks", unit="", equal=criterion.bound.words, derivation=lines, source=criterion.source)
     found = without_gpus(case, criterion) if criterion.kind != "burn-in" else []
     each = [(m, one) for m in case.serving(criterion) for one in _judged(case, criterion, m, bound)]
-    return found + (together(each) if criterion.kind == "burn-in" else [one for _, one in each])
+    return found + (together(each, case.attempts) if criterion.kind == "burn-in" else [one for _, one in each])
 
 
 def _judged(case: Case, criterion: Criterion, m: Measurement, bound: Bound) -> Iterator[Judgement]:

@@ -13,6 +13,7 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
 from validation.kinds.record import Kind
+from validation.measures.compute.beside import idle
 from validation.measures.compute.segments import together
 from validation.measures.storage.kinds import call_for
 from validation.model import Job, Judgement, Measurement, Sample, Subject, Topology
@@ -22,6 +23,7 @@ from validation.probes import ProbeDoc
 from validation.rules.criterion import Criterion
 
 _WHAT = "soak-storage"
+AT_ONCE = 0.5  # share of its time in which the node burned in; the last pass may take long. Project default
 BLOCK = 1 << 20  # of the probe; each is compared as a whole
 
 
@@ -119,7 +121,7 @@ KINDS = (
 @method("burn-storage", "what was written to a storage beside the burn-in and read back", counts="storages")
 def judge_soak_storage(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each storage of each node."""
-    return together((m, _one(case, criterion, m)) for m in case.serving(criterion))
+    return together(((m, _one(case, criterion, m)) for m in case.serving(criterion)), case.attempts)
 
 
 def _one(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
@@ -137,4 +139,6 @@ def _one(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
     text = facts.words
     if wrong:
         return judgement(criterion, about, "fail", "not-working", f"{'; '.join(wrong)}; {text}", [m.id], text=text)
+    if alone := idle(case, m, "storage", AT_ONCE):
+        return judgement(criterion, about, "not-measured", "missing-result", f"{alone}; {text}", [m.id], text=text)
     return judgement(criterion, about, "pass", "within-bounds", text, [m.id], text=text)
