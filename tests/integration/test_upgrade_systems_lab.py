@@ -37,8 +37,8 @@ class Way:
 
 
 REHEARSED = ("rehearsal-previous", "rehearsal")
-#: Nothing of it is other than on Debian's containers, and the time of emulated machines is dear: the start of Python, by
-#: which a server looks for leases that nobody ended, keeps their one processor busy for seconds.
+#: Nothing of it is other than on Debian's containers, and the time of emulated machines is dear: the start of Python,
+#: by which a server looks for leases that nobody ended, keeps their one processor busy for seconds.
 WITHOUT = {"horovod_state": "absent", "monitoring_state": "absent", "remoting_server_sweep_s": 1800}
 WAYS = {
     "el9": Way(("--os", "el9", "--nodes", "4"), ("previous", "current"), ("1.19.1-1", "1.20.1-1"), version=RPM),

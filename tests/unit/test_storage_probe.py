@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -105,7 +106,13 @@ def test_folders_of_the_system_are_refused_by_whatever_name() -> None:
             looked_at(folder, None)
 
 
-def test_too_little_room_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_too_little_room_is_refused_before_anything_is_written(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path_factory.mktemp("bin") / "fio"  # on a machine without fio, that would be what is refused
+    tool.write_text("#!/bin/sh\necho fio-3.33\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
     with pytest.raises(Refused, match=r"has too little room: .* nothing was written"):
         room(str(tmp_path), 1 << 60, 1)
     assert room(str(tmp_path), 1, 1)["free_bytes"] > 0

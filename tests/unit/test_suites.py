@@ -271,9 +271,9 @@ def test_ports_meet_only_in_their_own_subnet():
         plan_of(apart, ("transport",))
 
 
-def test_infiniband_has_no_tcp_bandwidth_to_plan():
+def test_tcp_bandwidth_over_infiniband_is_planned_for_its_report_alone():
     plan = plan_of(lab(), ALL, "ib-edr")
-    assert not kinds(plan, "tcp-bandwidth")
+    assert {m.criteria for m in plan.measurements if m.kind == "tcp-bandwidth"} == {("tr.ipoib",)}
     assert kinds(plan, "tcp-latency")
 
 
