@@ -150,7 +150,7 @@ def divided(torch: Any, model: Any, world: Any, cuda: bool) -> None:
         fsdp: Any = importlib.import_module("torch.distributed.fsdp")
         mesh: Any = importlib.import_module("torch.distributed.device_mesh").DeviceMesh
         shard, policy = fsdp.fully_shard, fsdp.MixedPrecisionPolicy
-    except (ImportError, AttributeError):
+    except (ImportError, AttributeError, ValueError):  # of 1.13 with Python 3.11 the import itself is a ValueError
         raise CannotTrain(f"torch {torch.__version__} has no fully_shard; 2.6 or later has") from None
     over = mesh.from_group(world.group, "cuda" if cuda else "cpu")
     how = policy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if cuda else policy()
