@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from validation.measures.training import training_decoder_probe
 from validation.measures.training.decoder import DecoderFacts, curve_of, recorded
 from validation.model import Judgement, Plan, Topology
 from validation.plan.suites import PlanError
+from validation.probes import train_decoder
+from validation.probes.train_cnn import CannotTrain
 from validation.probes.train_decoders import DECODERS
 
 RECORDING = json.loads((Path(__file__).parents[1] / "data/kinds/training-decoder.json").read_text(encoding="utf-8"))
@@ -98,6 +101,47 @@ def test_losses_are_held_against_the_recorded_ones_also_on_processors() -> None:
     rate = judged("tn.tflops", lambda _: None, lab(("gpu1",)), "tiny")
     assert (rate.verdict, rate.reason_code) == ("not-measured", "virtual")
     assert "collectives: " in rate.reason
+
+
+def test_a_torch_without_fsdp_costs_a_decoder_that_trained_without_it_nothing() -> None:
+    """Debian's 1.13, whose FSDP is another one: as in a lab's training image."""
+    site, why = lab(("gpu1",)), "torch 1.13.0a0 has no fully_shard; 2.6 or later has"
+    plan = plan_of(site, ("training",), options={"decoders": "tiny"})
+    jobs = [m for m in plan.measurements if m.kind == "training-decoder"]
+    doc = RECORDING["document"]
+    lines = doc["stdout"].splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith('{"world_size"'))
+
+    def done(m: Any, cannot: str) -> Any:
+        told = {"world_size": m.params["ranks"], "sharding": m.params["sharding"], "cannot": cannot}
+        report = {**json.loads(lines[at]), **told, "devices": ["processor"] * int(m.params["ranks"])}
+        text = [*lines[:at], json.dumps(report), *lines[at + 1 :]]
+        samples, facts = parse("training-decoder", {**doc, "stdout": "\n".join(text)}, m.params)
+        return result(m, samples, facts=facts)
+
+    divided = [m for m in jobs if m.params["sharding"] == "fsdp"]
+    whole = [
+        m for m in jobs if m.params["sharding"] == "ddp" and m.params["ranks"] == json.loads(lines[at])["world_size"]
+    ]
+    assert divided
+    assert whole
+    mine = [done(m, why) for m in divided]
+    for id_ in ("tn.losses", "tn.tflops"):
+        alone = criterion(verdict_of(site, plan, mine), id_).judgements
+        assert {j.verdict for j in alone if j.evidence[0] in {m.id for m in divided}} == {"not-measured"}
+        beside = criterion(verdict_of(site, plan, [*mine, *(done(m, "") for m in whole)]), id_).judgements
+        found = [j for j in beside if j.evidence and j.evidence[0] in {m.id for m in divided}]
+        assert {j.verdict for j in found} == {"not-applicable"}
+        assert found[0].reason == f"{why}; the same decoder trained without it"
+
+
+def test_a_torch_whose_fsdp_cannot_even_be_imported_is_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def imported(name: str) -> Any:
+        raise ValueError(f"mutable default in {name}")  # 1.13 with Python 3.11
+
+    monkeypatch.setattr(train_decoder.importlib, "import_module", imported)
+    with pytest.raises(CannotTrain, match=r"torch 1\.13\.0a0 has no fully_shard; 2\.6 or later has"):
+        train_decoder.divided(SimpleNamespace(__version__="1.13.0a0"), None, None, False)
 
 
 @pytest.mark.parametrize(

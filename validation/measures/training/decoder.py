@@ -36,6 +36,7 @@ from validation.rules.criterion import Criterion
 
 KIND = "training-decoder"
 FILE = Path(__file__).with_name("decoder-losses.yml")
+NO_FSDP = "fully_shard"  # in the words of a torch without it
 _WHAT = "decoder"
 SLACK = 0.01  # tokens/s against seconds, both rounded
 LEAST_OF_PEAK = 0.35
@@ -130,7 +131,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     told = {key: report[key] for key in keys if key in report}
     if report["cannot"]:
         known = str(report["cannot"])
-        if not known.startswith(NO_MEMORY) and "fully_shard" not in known:
+        if not known.startswith(NO_MEMORY) and NO_FSDP not in known:
             raise ParseError(f"{_WHAT}: {short(known)}")
         return [], as_facts(DecoderFacts, told, _WHAT)
     if report["loss_finite"] is not True:
@@ -193,7 +194,20 @@ def _rate(case: Case, m: Measurement) -> float:
 @method("decoder-tflops", "TFLOP/s of the model for each GPU against published rates, else the peak", counts="jobs")
 def judge_tflops(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each job."""
-    return [_tflops(case, criterion, m) for m in case.serving(criterion)]
+    return [_without_fsdp(case, criterion, m) or _tflops(case, criterion, m) for m in case.serving(criterion)]
+
+
+def _without_fsdp(case: Case, criterion: Criterion, m: Measurement) -> Judgement | None:
+    """Of a job that this image's torch has no means for, where the same decoder trained without them; else None."""
+    result = case.latest.get(m.id)
+    facts = result.facts_of(DecoderFacts) if result is not None else None
+    if facts is None or NO_FSDP not in facts.cannot:
+        return None
+    others = [one for one in case.serving(criterion) if one.params["model"] == m.params["model"]]
+    if not any(one.params["sharding"] == "ddp" and case.usable(one.id) is not None for one in others):
+        return None
+    why = f"{facts.cannot}; the same decoder trained without it"
+    return judgement(criterion, _about(m), "not-applicable", "not-applicable", why, [m.id])
 
 
 def _tflops(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
@@ -252,7 +266,7 @@ def _floor(criterion: Criterion, facts: DecoderFacts) -> Bound | None:
 @method("decoder-losses", "each loss of a short run against the recorded one of the same steps", counts="jobs")
 def judge_losses(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each job."""
-    return [_losses(case, criterion, m) for m in case.serving(criterion)]
+    return [_without_fsdp(case, criterion, m) or _losses(case, criterion, m) for m in case.serving(criterion)]
 
 
 def _losses(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
