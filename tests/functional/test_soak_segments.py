@@ -260,6 +260,15 @@ def test_a_block_that_is_not_what_was_written_is_counted(tmp_path: Path, monkeyp
     assert soak_storage_probe.one_pass(file, "t", 1, 3, lambda _: None)["wrong"] == 1
 
 
+def test_what_a_worker_says_is_on_the_storage_by_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow storage flushes a gigabyte for longer than a worker may be silent."""
+    happened: list[object] = []
+    monkeypatch.setattr(soak_storage_probe.os, "fsync", lambda _: happened.append("flushed"))
+    monkeypatch.setattr(soak_storage_probe, "SAID_EACH", 2)
+    soak_storage_probe.one_pass(tmp_path / "soak", "t", 0, 5, lambda number: happened.append(number))
+    assert happened == [0, 1, "flushed", 2, 3, "flushed", 4, "flushed", 0, 1, 2, 3, 4]
+
+
 def test_blocks_of_passes_and_places_differ() -> None:
     one, other = (soak_storage_probe.own_bytes("t", turn) for turn in (0, 1))
     assert len(soak_storage_probe.block(one, 0, 0)) == soak_storage_probe.BLOCK

@@ -23,6 +23,7 @@ from validation.probes.storage_watch import Say, Tell, watched
 from validation.probes.tool import Ran, Stopped, document, stopped
 
 BLOCK = 1 << 20
+SAID_EACH = 64  # blocks, after which a worker says that it goes on
 HEAD = 16  # bytes of a block's number and its pass's
 PAUSE_S = 1.0  # after a pass that failed
 
@@ -60,6 +61,8 @@ def one_pass(path: Path, token: str, turn: int, blocks: int, alive: Any) -> dict
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         for number in range(blocks):
+            if number and number % SAID_EACH == 0:
+                os.fsync(descriptor)  # what is said is on the storage, so that no flush at the end takes all the time
             alive(number)
             data = memoryview(block(own, number, turn))
             while data:
@@ -99,7 +102,7 @@ def probe(args: Asked) -> ProbeDoc:
         tell(place=place)
 
         def alive(number: int) -> None:
-            if number % 64 == 0:
+            if number % SAID_EACH == 0:
                 say("writing and reading", args.answer_s)
 
         begin, passes = time.monotonic(), list[dict[str, Any]]()
