@@ -21,6 +21,7 @@ from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_in_probe
 from validation.measures.compute.burn_in_figures import burn_figures
+from validation.measures.compute.segments import full_share
 from validation.measures.compute.segments_figures import segment_figures
 from validation.measures.storage import soak_storage_probe
 from validation.model import CriterionVerdict, Plan, Result, Storage
@@ -46,9 +47,11 @@ def results(plan: Plan, spoil: Callable[[int, dict[str, Any]], object] = lambda 
     return found
 
 
-def gone(of: Result, why: str) -> Result:
-    """An attempt that came to no end."""
-    return of.model_copy(update={"status": "unreachable", "error": why, "samples": (), "facts": None})
+def gone(of: Result, why: str, minutes: int = 9) -> Result:
+    """An attempt that came to no end after so many minutes."""
+    times = {"started": "2026-11-21T10:00:00+00:00", "ended": f"2026-11-21T10:{minutes:02}:00+00:00"}
+    lost = {"status": "unreachable", "error": why, "samples": (), "facts": None}
+    return of.model_copy(update={**lost, "provenance": of.provenance.model_copy(update=times)})
 
 
 def judged(id_: str, found: list[Result], plan: Plan) -> CriterionVerdict:
@@ -168,15 +171,35 @@ def test_a_first_result_that_differs_from_the_first_segments_is_silent_corruptio
 def test_a_segment_that_was_measured_again_after_its_node_went_down_is_remarked_upon() -> None:
     plan = three()
     whole = results(plan)
-    down = whole[1].model_copy(
-        update={"status": "unreachable", "error": "ssh to gpu1 failed", "samples": (), "facts": None}
-    )
+    down = gone(whole[1], "ssh to gpu1 failed")
     for id_ in ("bi.exact", "bi.events"):
         found = judged(id_, [whole[0], down, *whole[1:]], plan)
         assert (found.verdict, found.reason_code) == ("pass", "remarked")
         assert "of segment 2 of 3: " in found.judgements[0].reason
         assert "a remark: 1 attempt of it came to no end: ssh to gpu1 failed" in found.judgements[0].reason
         assert judged(id_, whole, plan).reason_code == "within-bounds"
+        refused = gone(whole[1], "GPU 0 is in use by process 41", minutes=0)
+        assert judged(id_, [whole[0], refused, *whole[1:]], plan).reason_code == "within-bounds"
+
+
+@pytest.mark.parametrize(("seconds", "share"), [(1500, 35 / 375), (3600, 600 / 900), (600, 1.0)])
+def test_full_load_is_looked_for_by_the_schedule(seconds: float, share: float) -> None:
+    assert full_share(soak().words, seconds * 3 / 4, seconds) == pytest.approx(share)
+    assert full_share(soak().words, 0, seconds / 4) == 1
+    assert full_share((), 0, seconds) == 1
+
+
+def test_a_rate_at_less_than_full_load_is_held_against_none_at_full_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(burn_in_case, "SECONDS", 1500.0)
+    plan = plan_of(SITE, ("burn-in",), options={"minutes": 50, "segment_s": 1500})
+    found = []
+    for m in (m for m in plan.measurements if m.kind == "burn-in"):
+        report = burn_in_case.report()
+        samples, facts = parse("burn-in", burn_in_case.document(report), m.params)  # type: ignore[arg-type]
+        found.append(result(m, samples, facts=facts))
+    rate = judged("bi.rate", found, plan)
+    assert rate.verdict == "not-measured"
+    assert "the end of the segment is mostly at less than full load by its schedule" in rate.judgements[0].reason
 
 
 def test_what_is_proved_of_failures_counts_silent_corruption_and_is_silent_after_a_lost_attempt(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from validation.judging.case import Case
 from validation.measures.compute.burn_in import burn_id
-from validation.measures.compute.segments import segment_of
-from validation.model import Measurement, Result
+from validation.measures.compute.segments import segment_of, span
+from validation.model import Measurement
 
 
 def idle(case: Case, m: Measurement, what: str, least: float) -> str:
@@ -20,13 +18,8 @@ def idle(case: Case, m: Measurement, what: str, least: float) -> str:
         return f"{m.nodes[0]} has no burn-in that came to its end, and so its {what} was loaded alone"
     if mine is None:
         return f"{m.id} has no result"
-    (begin, end), (first, last) = _span(mine), _span(burn)
+    (begin, end), (first, last) = span(mine), span(burn)
     share = (min(end, last) - max(begin, first)) / max(end - begin, 1e-9)
     if share >= least:
         return ""
     return f"{m.nodes[0]} was under load in {max(share, 0):.0%} of the time alone"
-
-
-def _span(result: Result) -> tuple[float, float]:
-    p = result.provenance
-    return datetime.fromisoformat(p.started).timestamp(), datetime.fromisoformat(p.ended).timestamp()

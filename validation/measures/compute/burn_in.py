@@ -19,7 +19,7 @@ from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect
 from validation.kinds.record import Kind, on_node
 from validation.measures.compute.burn_copies_probe import window_s
 from validation.measures.compute.exact import reference as turn
-from validation.measures.compute.segments import Segment, segment_of, together
+from validation.measures.compute.segments import Segment, full_share, segment_of, together
 from validation.measures.gpu.growth import growth
 from validation.measures.gpu.health import GpuHealthFacts
 from validation.measures.gpu.kinds import gpus_of
@@ -254,6 +254,8 @@ LEAST_WINDOWS = 12
 """Windows without which nobody can tell a begin from an end. Project default."""
 PART = 4
 """The first and the last of so many parts of the time are compared. Project default."""
+FULL = 0.5
+"""Share of a part's time at full load from which its median is that of full load."""
 Judge = Callable[[Case, Criterion, Measurement, BurnFacts, Bound], Iterator[Judgement]]
 
 
@@ -328,7 +330,7 @@ def failures(found: Iterable[tuple[Measurement, BurnFacts]]) -> int:
     """GPUs of all segments whose results were wrong, or not those of the first segment, or that came to no end."""
     firsts: dict[tuple[str, ...], tuple[str, str]] = {}
     gpus = [(m, facts, one) for m, facts in found for one in facts.devices if one.device != "cpu"]
-    return sum(bool(_other_than_first(firsts, *each) or each[2].wrong or each[2].bad or each[2].fault) for each in gpus)
+    return sum(bool(d.wrong or d.bad or _other_than_first(firsts, m, facts, d) or d.fault) for m, facts, d in gpus)
 
 
 def _who(device: BurnDevice) -> str:
@@ -366,10 +368,22 @@ def _rate(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, bo
         if nothing := case.gpu_proves_nothing(facts.emulated):
             why += f"; {nothing}"
             yield judgement(criterion, about, "not-measured", "virtual", why, (m.id,), summary=shown, bound=bound)
+        elif partial_ := _partial(m, facts.seconds):
+            why = f"{partial_}; {why}"
+            yield judgement(criterion, about, "not-measured", "missing-metric", why, (m.id,), bound=bound)
         elif bound.floor is not None and ratio < bound.floor:
             yield judgement(criterion, about, "fail", "below-floor", why, (m.id,), summary=shown, bound=bound)
         else:
             yield judgement(criterion, about, "pass", "within-bounds", why, (m.id,), summary=shown, bound=bound)
+
+
+def _partial(m: Measurement, seconds: float) -> str:
+    """Why begin and end do not compare, in words: one of them was mostly at less than full load; "" where they do."""
+    words = m.params.get("steps", ())
+    words = words if isinstance(words, tuple) else ()
+    parts = {"begin": (0.0, seconds / PART), "end": (seconds - seconds / PART, seconds)}
+    found = [where for where, times in parts.items() if full_share(map(str, words), *times) < FULL]
+    return f"the {found[0]} of the segment is mostly at less than full load by its schedule" if found else ""
 
 
 @method("burn-events", "errors that GPUs and kernel log count, before and after a burn-in")

@@ -58,6 +58,8 @@ def _caption(found: Sequence[_Found], ended: str) -> str:
     emulated = " GPUs are emulated: no figure here is a GPU's." if any(facts.emulated for _, facts in found) else ""
     hours = sum(facts.gpu_hours for _, facts in found)
     proof = proved(hours, failures(found), gpus) if hours else ""
+    if proof:
+        proof += " Failures are wrong results and GPUs that came to no end; errors that GPUs count: bi.events."
     if ended:  # a node that went down is a failure or none, which nobody can tell from here
         proof = f"No mean time between failures: {ended}." if hours else ""
     said = f"Burn-in of {what} of {plural(len(mine), 'node')} for {duration(longest)}.{emulated}"

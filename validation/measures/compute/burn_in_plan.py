@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from validation.measures.compute.burn_in import OWN_S, asked
 from validation.measures.compute.segments import Segment
 from validation.measures.storage.plan import VIRTUAL_SIZE_MIB
+from validation.measures.storage.soak_storage_probe import SAID_EACH
 from validation.model import Endpoint, Measurement, Node, Param, Topology
 from validation.plan.offered import MINUTES, MOST_MINUTES
 from validation.plan.request import Part, Request, Suite, on_one_host, on_one_node, pair_id
@@ -132,10 +133,12 @@ def _storage(
     for node, name in stored:
         size = next(one.size_gib for one in node.storage if one.name == name)
         mib = VIRTUAL_SIZE_MIB if node.virtual else FILE_MIB
+        size_mib = min(mib, round(size * 1024)) if size else mib
+        last_s = 2 * (size_mib / SAID_EACH + 1) * ANSWER_S  # a last pass, as slow as a worker may be
         params: dict[str, Param] = {
             "name": name,
             "seconds": seconds,
-            "size_mib": min(mib, round(size * 1024)) if size else mib,
+            "size_mib": size_mib,
             "answer_s": ANSWER_S,
             **segment.params,
         }
@@ -146,7 +149,7 @@ def _storage(
                 "soak-storage",
                 request.serving("soak-storage"),
                 estimated_s=round(seconds + OWN_S / 4, 1),
-                timeout_s=round(seconds + 2 * OWN_S + 2 * ANSWER_S, 1),
+                timeout_s=round(seconds + 2 * OWN_S + 2 * ANSWER_S + last_s, 1),
                 params=params,
                 suffix=f"{segment.suffix}-{name}",
             )

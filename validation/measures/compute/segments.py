@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import cycle
 from typing import NamedTuple
 
 from validation.base.counting import number_of
 from validation.model import Judgement, Measurement, Param, Result, Subject
+from validation.probes.power_steps import steps_of
 
 SAID = 3
 """Segments whose own words are in a reason; of more it says how many."""
@@ -40,12 +43,37 @@ def segment_of(m: Measurement) -> Segment:
     return Segment(int(str(m.params.get("segment", 0))), int(str(m.params.get("segments", 0))))
 
 
+def span(result: Result) -> tuple[float, float]:
+    """When a measurement began and ended, in seconds of the epoch."""
+    p = result.provenance
+    return datetime.fromisoformat(p.started).timestamp(), datetime.fromisoformat(p.ended).timestamp()
+
+
+UNDER_LOAD_S = 30.0
+"""An attempt that ended sooner was refused, or never tried: its load had hardly begun. Project default."""
+
+
 def lost(attempts: Sequence[Result]) -> str:
-    """How attempts of a measurement ended that came to no end, in words; "" where none did. A run that goes on after
-    a kill of its own has none of it: only what a node, or the way to it, did is written down.
+    """How attempts of a measurement ended that came to no end under load, in words; "" where none did. A run that goes
+    on after a kill of its own has none of it: only what a node, or the way to it, did is written down.
     """
-    ended = [one.error or one.status for one in attempts if one.status != "ok"]
+    failed = [one for one in attempts if one.status != "ok"]
+    ended = [one.error or one.status for one in failed if span(one)[1] - span(one)[0] >= UNDER_LOAD_S]
     return f"{number_of(len(ended), 'attempt')} of it came to no end: {ended[0]}" if ended else ""
+
+
+def full_share(words: Iterable[str], begin_s: float, end_s: float) -> float:
+    """The share of a part of a segment in which its schedule (power_steps) wants full load; 1 without a schedule."""
+    steps, full, at = steps_of(words), 0.0, 0.0
+    if not steps:
+        return 1.0
+    for share, seconds in cycle(steps):
+        if at >= end_s:
+            return full / (end_s - begin_s)
+        if share == 1:
+            full += max(0.0, min(at + seconds, end_s) - max(at, begin_s))
+        at += seconds
+    return 1.0
 
 
 def together(
