@@ -27,7 +27,7 @@ from toolkit.lab.gpufaults import described
 from validation.kinds import parse
 from validation.kinds.parsing import ParseError
 from validation.measures.compute import burn_copies_probe
-from validation.measures.compute.burn_in import BurnFacts, failures
+from validation.measures.compute.burn_facts import BurnFacts, failures
 from validation.measures.compute.burn_in_figures import burn_figures
 from validation.plan.suites import PlanError
 from validation.probes import torch_burn, torch_compute

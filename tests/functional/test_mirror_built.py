@@ -10,6 +10,7 @@ import errno
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -28,6 +29,7 @@ from toolkit.mirror.asking import Asked, ask
 from toolkit.mirror.documents import Plan
 from validation.signing import ssh
 
+REPO = Path(__file__).parents[2]
 NAME = "nvidia-container-toolkit"
 TOOLS = ("apt-get", "apt-ftparchive", "dpkg-deb", "gpg", "ssh-keygen")
 pytestmark = [
@@ -100,6 +102,35 @@ def test_the_plan_is_apts_closure_and_names_what_is_missing(sources: Path, monke
     docker = next(one for one in plan.repositories if one.name == NAME)
     assert (docker.suite, docker.label) == ("/", "Elastic AI lab stand-in")
     assert plan.size == sum(p.size for one in plan.repositories for p in one.packages) > 0
+
+
+SIGNED = """
+import sys
+from pathlib import Path
+from toolkit.mirror import openpgp
+file = Path(sys.argv[1])
+openpgp.sign(file, clear=None, detached=file.with_suffix(".asc"))
+openpgp.own_public(file.with_suffix(".key"))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a /run/user of its own")
+@pytest.mark.parametrize("run_user", ["/run/user/0", "/run/user/none"])
+def test_its_key_signs_wherever_the_home_of_its_user_is(tmp_path: Path, run_user: str) -> None:
+    """Without /run/user/0, as by cron or in a container, the socket of gpg's agent is in the folder of the key."""
+    data = tmp_path / ("long" * 25)
+    file = tmp_path / "Release"
+    file.write_text("an index")
+    script = f'mkdir -p /run/user && mount -t tmpfs none /run/user && mkdir -m 700 {run_user} && "$@" && find /run/user'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", SIGNED, str(file)]
+    place = {**os.environ, "XDG_DATA_HOME": str(data), "PYTHONPATH": str(REPO)}
+    done = subprocess.run(words, env=place, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    ring = tmp_path / "ring.gpg"
+    subprocess.run(["gpg", "--dearmor", "--output", ring, file.with_suffix(".key")], check=True)
+    subprocess.run(["gpgv", "--keyring", ring, file.with_suffix(".asc"), file], check=True, capture_output=True)
+    left = [line for line in done.stdout.splitlines() if "/d." in line]
+    assert (left, [one.name for one in data.rglob("S.*")]) == ([], [])  # its agent has ended
 
 
 def test_a_key_that_is_not_the_declared_one_is_refused(sources: Path, tmp_path: Path) -> None:

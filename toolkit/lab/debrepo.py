@@ -43,7 +43,8 @@ def gpg_home() -> Iterator[list[str]]:
         try:
             yield ["gpg", "--homedir", str(home), "--batch", "--quiet", "--no-tty", "--pinentry-mode=loopback"]
         finally:
-            run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+            for ending in (("--kill", "all"), ("--remove-socketdir",)):
+                run(["gpgconf", "--homedir", str(home), *ending], check=False)
 
 
 def make_key(folder: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.mirror.tools import run
+from validation.base import bounded
 from validation.base.files import users_folder
 from validation.base.temporary import room
 
@@ -38,6 +39,7 @@ def _ended(folder: Path) -> Iterator[None]:
         yield
     finally:
         run(["gpgconf", "--homedir", str(folder), "--kill", "all"], package="gnupg")
+        bounded.run(["gpgconf", "--homedir", str(folder), "--remove-socketdir"])  # below /run/user, if any
 
 
 def fingerprints(key: Path) -> list[str]:
@@ -71,32 +73,47 @@ def join(keys: Sequence[Path], wanted: Sequence[str], target: Path) -> None:
         target.write_text(run([*gpg, "--armor", "--export", *wanted], package="gnupg"), encoding="ascii")
 
 
-def own_key() -> str:
-    """The fingerprint of the key that signs mirrors, made where there is none."""
+@contextmanager
+def _own() -> Iterator[list[str]]:
+    """gpg with the key that signs this user's mirrors, as the first words of a command.
+
+    By a short name: where no /run/user is, the agent's socket is in that folder, and its path may have 107 bytes.
+    """
     folder = key_home()
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    with _ended(folder):
-        listed = run([*words(folder), "--with-colons", "--list-secret-keys"], package="gnupg").splitlines()
-        if not any(line.startswith("sec:") for line in listed):
-            run([*words(folder), "--passphrase", "", "--quick-gen-key", OWNER, "rsa3072", "sign", "never"])
-            listed = run([*words(folder), "--with-colons", "--list-secret-keys"]).splitlines()
+    with room("eai-mirror-gpg") as short:
+        (short / "own").symlink_to(folder.resolve())
+        with _ended(short / "own"):
+            yield words(short / "own")
+
+
+def own_key() -> str:
+    """The fingerprint of the key that signs mirrors, made where there is none."""
+    with _own() as gpg:
+        return _own_key(gpg)
+
+
+def _own_key(gpg: Sequence[str]) -> str:
+    listed = run([*gpg, "--with-colons", "--list-secret-keys"], package="gnupg").splitlines()
+    if not any(line.startswith("sec:") for line in listed):
+        run([*gpg, "--passphrase", "", "--quick-gen-key", OWNER, "rsa3072", "sign", "never"])
+        listed = run([*gpg, "--with-colons", "--list-secret-keys"]).splitlines()
     return next(line.split(":")[9] for line in listed if line.startswith("fpr:"))
 
 
 def own_public(target: Path) -> None:
     """Write the mirror's own public key, armoured."""
-    folder = key_home()
-    with _ended(folder):
-        target.write_text(run([*words(folder), "--armor", "--export", own_key()]), encoding="ascii")
+    with _own() as gpg:
+        target.write_text(run([*gpg, "--armor", "--export", _own_key(gpg)]), encoding="ascii")
 
 
 def sign(file: Path, *, clear: Path | None, detached: Path) -> None:
     """Sign an index with the mirror's key: `clear` as apt's InRelease, `detached` as Release.gpg or repomd.xml.asc."""
-    folder, fingerprint = key_home(), own_key()
-    with _ended(folder):
+    with _own() as gpg:
+        fingerprint = _own_key(gpg)
         made = [("--detach-sign", detached), *([("--clearsign", clear)] if clear else [])]
         for kind, target in made:
             target.unlink(missing_ok=True)
             settings = ["--local-user", fingerprint, "--armor", "--digest-algo", "SHA512", "--output", str(target)]
-            run([*words(folder), *settings, kind, str(file)])
+            run([*gpg, *settings, kind, str(file)])

@@ -7,7 +7,7 @@ from statistics import median
 
 from validation.analysis.mtbf import proved
 from validation.base.counting import number_of
-from validation.measures.compute.burn_in import BurnDevice, BurnFacts, failures
+from validation.measures.compute.burn_facts import BurnDevice, BurnFacts, failures
 from validation.measures.compute.segments import lost, segment_of
 from validation.model import Measurement
 from validation.report.documents import RunDocuments

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from validation.base.counting import number_of
-from validation.measures.compute.burn_in import BurnFacts
+from validation.measures.compute.burn_facts import BurnFacts
 from validation.measures.compute.segments import Segment, segment_of
 from validation.measures.fabric.soak import SoakFabricFacts
 from validation.measures.gpu.growth import growth

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.methods import method
-from validation.measures.compute.burn_in import BurnFacts
+from validation.measures.compute.burn_facts import BurnFacts
 from validation.measures.compute.rates import ComputeFacts
 from validation.measures.compute.segments import together
 from validation.measures.gpu.copies_facts import GpuCopyFacts

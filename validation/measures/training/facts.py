@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
-from validation.measures.compute.burn_in import Point
+from validation.measures.compute.burn_facts import Point
 from validation.measures.gpu.watch import GpuWatch
 from validation.model.base import Model
 from validation.model.facts import Count, Facts, Name
