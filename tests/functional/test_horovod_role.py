@@ -149,6 +149,8 @@ def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
     (package / "run.py").write_text(
         "import subprocess, sys, time\n"
         "def main(arguments):\n"
+        "    looked = [word.partition('=')[2] for word in arguments if word.startswith('--monitor_interval=')]\n"
+        f"    open({str(tmp_path / 'looked')!r}, 'w').write(' '.join(looked))\n"
         "    program = arguments[arguments.index('--no_python') + 1:]\n"
         "    ranks = [subprocess.Popen(program) for _ in range(2)]\n"
         "    while all(p.poll() is None for p in ranks):\n"
@@ -167,6 +169,7 @@ def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
     try:
         if end == "program fails":
             assert launcher.wait(30) == 3
+            assert (tmp_path / "looked").read_text() == "0.1"  # by itself an older torchrun looks every 5 s
             return
         until = time.monotonic() + 30
         # two agents, and two ranks of each

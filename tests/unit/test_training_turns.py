@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,6 +176,12 @@ def test_torchrun_starts_the_same_program_with_what_mpirun_would_export() -> Non
     assert "mpirun" not in words
     parsed = parser_of("").parse_known_args(words[8:])[0]
     assert parsed.set == training_short_probe.nccl_variables(args)
+
+
+def test_torchrun_of_one_machine_does_not_wait_for_ranks_that_have_ended() -> None:
+    args = training_short_probe.Asked(ranks=2, hosts=["a:2"], networks=[], warmup=1, steps=1, batch=1, enter="")
+    words = training_short_probe.command_for(replace(args, launcher="torchrun"))
+    assert "--monitor_interval=0.1" in words[: words.index(str(training_short_probe.PROGRAM))]
 
 
 @pytest.mark.parametrize("way", ["3x1", "2x", "fast", "cores-0", "cores-x", ""])

@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve()
 SSH_CONFIG = HERE.with_name("ssh_config")
 HOSTFILE = HERE.with_name("hostfile")
 GRACE_S = 3.0
+MONITOR_S = 0.1  # how often torchrun looks whether its ranks have ended: by itself an older one looks every 5 s
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, SIOCGIFADDR = 1, 36, 0x8915
 libc = ctypes.CDLL(None)
 
@@ -143,6 +144,7 @@ def launch(args: argparse.Namespace) -> int:
         for rank, (address, slots) in enumerate(hosts):
             torchrun = [f"--nnodes={len(hosts)}", f"--node_rank={rank}", f"--nproc_per_node={slots}"]
             torchrun += [f"--master_addr={hosts[0][0]}", f"--master_port={args.port}"]
+            torchrun += [f"--monitor_interval={MONITOR_S}"]
             job = {"address": address, "torchrun": torchrun, "program": [args.program, *args.arguments]}
             # As hexadecimal digits, for a shell reads the line at the other end.
             remote = f"exec python3 {HERE} --leash {json.dumps(job).encode().hex()}"

@@ -39,6 +39,7 @@ PARTS = PROGRAM_FOLDER / "train_parts.py"
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 PYTHON = "/usr/bin/python3"
 TORCHRUN = "/etc/elastic-ai/training/torchrun.py"
+MONITOR_S = 0.1  # how often torchrun looks whether its ranks have ended: by itself an older one looks every 5 s
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 HAS = "command -v python3; command -v mpirun; echo looked"
 UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
@@ -104,7 +105,7 @@ def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) ->
         if args.ranks == 1:
             return [args.python, "-I", *words("none")]
         run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
-        return [args.python, *run, *words("ddp")]
+        return [args.python, *run, f"--monitor_interval={MONITOR_S}", *words("ddp")]
     networks = ",".join(args.networks)
     command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
