@@ -99,3 +99,32 @@ def test_a_variable_carries_the_name_of_a_role(role: Path) -> None:
     shared = ("stack_", "elastic_ai_", "training_slots", "remoting_engine_")
     owners = tuple(f"{other.name}_" for other in ROLES)
     assert [name for name in options(role) if not name.startswith((*owners, *shared))] == []
+
+
+def repeated_keys(text: str) -> list[str]:
+    """Keys that a mapping has more than once, by itself or by what it merges; Ansible warns of each in every run."""
+    found: list[str] = []
+    nodes, seen = [yaml.compose(text, Loader=yaml.SafeLoader)], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if node is None or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            keys: list[str] = []
+            for key, value in node.value:
+                merged = key.tag == "tag:yaml.org,2002:merge" and isinstance(value, yaml.MappingNode)
+                keys += [one.value for one, _ in value.value] if merged else [str(key.value)]
+                nodes.append(value)
+            found += [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
+    return found
+
+
+def test_no_mapping_of_a_role_or_play_has_a_key_twice() -> None:
+    assert repeated_keys("a: &a {x: 1}\nb:\n  <<: *a\n  x: 2\n") == ["x"]
+    files = [*REPO.glob("roles/*/*/*.yml"), *REPO.glob("playbooks/*.yml"), REPO / "site.yml"]
+    assert len(files) > 100
+    found = {str(file.relative_to(REPO)): repeated_keys(file.read_text(encoding="utf-8")) for file in files}
+    assert {name: keys for name, keys in found.items() if keys} == {}
