@@ -84,6 +84,7 @@ def keys(folder: Path) -> dict[str, Any]:
     key = subprocess.run([*gpg, "--armor", "--export"], check=True, capture_output=True).stdout
     listed = subprocess.run([*gpg, "--with-colons", "--list-keys"], check=True, capture_output=True, text=True).stdout
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    subprocess.run(["gpgconf", "--homedir", str(home), "--remove-socketdir"], check=False, capture_output=True)
     fingerprint = next(line.split(":")[9] for line in listed.splitlines() if line.startswith("fpr:"))
     for name in REPOSITORIES:
         (folder / f"{name}.asc").write_bytes(key)

@@ -27,6 +27,7 @@ def gpg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpg]:
 
     yield call
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    subprocess.run(["gpgconf", "--homedir", str(home), "--remove-socketdir"], check=False, capture_output=True)
 
 
 def fingerprints(gpg: Gpg) -> list[str]:

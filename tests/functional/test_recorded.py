@@ -304,6 +304,7 @@ def test_a_repository_key_with_sha1_alone_is_refused_on_debian_13_and_not_before
     subprocess.run(make, check=True, capture_output=True)
     subprocess.run([*gpg, "--armor", "--output", str(tmp_path / "old.asc"), "--export"], check=True)
     subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+    subprocess.run(["gpgconf", "--homedir", str(home), "--remove-socketdir"], check=False, capture_output=True)
 
     def debian13(modules: Json) -> None:
         other = json.loads((RECORDED / "os/debian13.json").read_text(encoding="utf-8"))["modules"]
