@@ -47,9 +47,21 @@ def _gpg(home: str, *arguments: str, stdin: bytes = b"") -> subprocess.Completed
 
 
 @contextlib.contextmanager
+def _home() -> Iterator[str]:
+    """A folder for gpg; what it makes below /run/user for sockets goes with it."""
+    with tempfile.TemporaryDirectory(prefix="elastic-ai-keys-") as home:
+        try:
+            yield home
+        finally:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                command = ["gpgconf", "--homedir", home, "--remove-socketdir"]
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=TIMEOUT_S)
+
+
+@contextlib.contextmanager
 def _keyring(data: bytes) -> Iterator[str]:
     """A keyring with the keys of a file and no other; AnsibleFilterError where gpg refuses any part of the file."""
-    with tempfile.TemporaryDirectory(prefix="elastic-ai-keys-") as home:
+    with _home() as home:
         done = _gpg(home, "--status-fd", "1", "--import", stdin=data)
         status = done.stdout.decode(errors="replace")
         counts = re.search(r"^\[GNUPG:\] IMPORT_RES (.*)$", status, re.MULTILINE)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -51,6 +53,21 @@ def test_fingerprint_and_hash_of_a_key(gpg: Gpg, kind: str, armoured: bool):
         }
     ]
     assert openpgp.openpgp_keys(given)[0]["created"].startswith("20")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a /run/user of its own")
+def test_nothing_is_left_below_run_user(gpg: Gpg, tmp_path: Path):
+    gpg("--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
+    (tmp_path / "key").write_bytes(gpg("--export"))
+    read = "print(openpgp.openpgp_keys(open(sys.argv[1], 'rb').read()))"
+    program = f"import sys; from tests.functional.test_openpgp import openpgp; {read}"
+    script = (
+        'mkdir -p /run/user && mount -t tmpfs none /run/user && mkdir -m 700 /run/user/0 && "$@" && find /run/user/0'
+    )
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", sys.executable, "-c", program, str(tmp_path / "key")]
+    done = subprocess.run(words, cwd=Path(__file__).parents[2], check=True, capture_output=True, text=True)
+    assert "fingerprint" in done.stdout
+    assert "/d." not in done.stdout
 
 
 def test_self_signatures_by_sha1_are_reported(gpg: Gpg):
