@@ -224,6 +224,8 @@ def test_what_is_proved_of_failures_counts_silent_corruption_and_is_silent_after
     assert (
         "No mean time between failures: of segment 2 of 3 of gpu1 1 attempt of it came to no end: the node was" in said
     )
+    said = caption([lost[0], down, gone(lost[2], "the node was gone")])
+    assert "; attempts of 1 more segment were lost too." in said
 
 
 def test_the_report_has_a_row_for_each_segment_and_says_what_failed_when(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     """Tables and courses of a burn-in, where the run has one."""
     planned = [m for m in documents.plan.measurements if m.kind == "burn-in"]
     found: list[_Found] = []
-    why, ended = "", ""
+    why, ended = "", list[str]()
     for m in planned:
-        if not ended and (words := lost([one for one in documents.results if one.measurement == m.id])):
-            ended = f"of {segment_of(m).words} of {m.nodes[0]} {words}"
+        if words := lost([one for one in documents.results if one.measurement == m.id]):
+            ended.append(f"of {segment_of(m).words} of {m.nodes[0]} {words}")
         result = documents.latest.get(m.id)
         facts = result.facts_of(BurnFacts) if result is not None and result.status == "ok" else None
         if facts is not None:
@@ -48,7 +48,7 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     return (Figure("burn-in", _caption(found, ended), None, _table(list(last.values())), None, _CRITERIA), *drawn)
 
 
-def _caption(found: Sequence[_Found], ended: str) -> str:
+def _caption(found: Sequence[_Found], ended: Sequence[str]) -> str:
     mine: dict[str, list[BurnFacts]] = {}
     for m, facts in found:
         mine.setdefault(m.nodes[0], []).append(facts)
@@ -61,7 +61,8 @@ def _caption(found: Sequence[_Found], ended: str) -> str:
     if proof:
         proof += " Failures are wrong results and GPUs that came to no end; errors that GPUs count: bi.events."
     if ended:  # a node that went down is a failure or none, which nobody can tell from here
-        proof = f"No mean time between failures: {ended}." if hours else ""
+        more = f"; attempts of {plural(len(ended) - 1, 'more segment')} were lost too" if len(ended) > 1 else ""
+        proof = f"No mean time between failures: {ended[0]}{more}." if hours else ""
     said = f"Burn-in of {what} of {plural(len(mine), 'node')} for {duration(longest)}.{emulated}"
     return f"{said} {proof}".strip()
 
