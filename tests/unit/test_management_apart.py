@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.site import LAB, criterion, healthy, plan_of, results_of, verdict_of
 from validation.model import Judgement, Port, SshTarget, Topology
+from validation.probes.node_state import made_of
 
 PLAN = plan_of(LAB, ("preflight",))
 SSH = {n.name: n.ssh.host for n in LAB.nodes}
@@ -26,7 +27,8 @@ def judged(
             return None
         name = m.nodes[0]
         mine = [("eth0", SSH[name]), ("fab0", FABRIC[name])] if name != "gpu2" else addresses
-        found = [{"interface": i, "address": a} for i, a in mine]
+        over = {"br0": ["bond0", "eno1", "fab0"], "bond1": ["eno1", "eno2"]}
+        found = [{"interface": i, "address": a, "over": over.get(i, [])} for i, a in mine]
         state = {"addresses": found, "utc_offset_s": 0, "name_servers": [], "file_systems": []}
         return healthy(m, facts={"state": {**state, "others_busy_processors": 0.1}, "cpu_count": 4})
 
@@ -59,6 +61,7 @@ def test_another_port_and_network_pass_and_are_named() -> None:
             "10.78.0.200 is in the fabric's network 10.78.0.0/24",
         ),
         ([("fab0.100", "10.9.0.2"), ("fab0", FABRIC["gpu2"])], "10.9.0.2", "fab0.100 is a VLAN of a fabric port"),
+        ([("br0", "10.9.0.2"), ("fab0", FABRIC["gpu2"])], "10.9.0.2", "br0 is made of fab0, a fabric port"),
     ],
 )
 def test_one_network_for_both_is_reported_and_no_fault(addresses: list[tuple[str, str]], host: str, words: str) -> None:
@@ -88,3 +91,25 @@ def test_what_cannot_be_known_is_reported(host: str | None, words: str) -> None:
 
 def test_a_node_that_is_reached_by_its_loopback_has_no_network_of_management() -> None:
     assert judged([("fab0", FABRIC["gpu2"])], "127.0.0.1") is None
+
+
+def test_a_bond_of_other_ports_is_apart() -> None:
+    found = judged([("bond1", SSH["gpu2"]), ("fab0", FABRIC["gpu2"])])
+    assert found is not None
+    assert found.verdict == "pass"
+
+
+def test_what_an_interface_is_made_of_is_read_of_ip() -> None:
+    """VLAN on a bridge on a bond of two ports; both ends of a veth lie on nothing."""
+    listed: list[dict[str, Any]] = [
+        {"ifname": "lo"}, {"ifname": "fab0", "master": "bond0"}, {"ifname": "fab1", "master": "bond0"},
+        {"ifname": "bond0", "master": "br0"}, {"ifname": "br0"}, {"ifname": "br0.7", "link": "br0"},
+        {"ifname": "veth0", "link": "veth1"}, {"ifname": "veth1", "link": "veth0", "master": "docker0"},
+        {"ifname": "eth0", "link_index": 12, "link_netnsid": 0}, {"ifname": "docker0"},
+    ]  # fmt: skip
+    assert made_of(listed) == {
+        "bond0": ["fab0", "fab1"],
+        "br0": ["bond0", "fab0", "fab1"],
+        "br0.7": ["bond0", "br0", "fab0", "fab1"],
+        "docker0": ["veth1"],
+    }

@@ -13,10 +13,11 @@ Least = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Address(Model):
-    """An address of the node, and the interface that has it."""
+    """An address of the node, and the interface that has it. `over`: interfaces that it is made of, a bond's ports."""
 
     interface: Name
     address: Name
+    over: tuple[Name, ...] = ()
 
 
 class NameServer(Model):

@@ -32,19 +32,45 @@ WINDOWS, WINDOW_S = 3, 0.5
 BUSIEST = 3  # how many programs are named
 
 
-def addresses() -> list[dict[str, str]]:
-    """All addresses of the node but those of its loopback, by the interface that has them."""
+def addresses() -> list[dict[str, Any]]:
+    """All addresses of the node but those of its loopback, by the interface that has them, and what that is made of."""
     ran = run_tool(["ip", "-j", "addr", "show"], timeout_s=TIMEOUT_S)
     try:
         listed = json.loads(ran.stdout)
     except ValueError:
         raise OSError(f"addresses: {ran.failure or 'ip said nothing'}") from None
+    below = made_of(listed)
     return [
-        {"interface": str(link["ifname"]), "address": str(one["local"])}
+        {
+            "interface": str(link["ifname"]),
+            "address": str(one["local"]),
+            **({"over": below[link["ifname"]]} if below.get(link["ifname"]) else {}),
+        }
         for link in listed
         for one in link.get("addr_info", ())
         if "local" in one and link["ifname"] != "lo"
     ]
+
+
+def made_of(listed: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Interface -> all below it, from what `ip -j` lists: ports of a bridge or bond, and what a VLAN lies on."""
+    straight: dict[str, set[str]] = {}
+    linked = {str(link["ifname"]): str(link["link"]) for link in listed if link.get("link")}
+    for link in listed:
+        if "master" in link:
+            straight.setdefault(str(link["master"]), set()).add(str(link["ifname"]))
+    for name, other in linked.items():
+        if linked.get(other) != name:  # of a veth the other end, which is not below it
+            straight.setdefault(name, set()).add(other)
+    below: dict[str, list[str]] = {}
+    for name in straight:
+        found, ahead = set[str](), [name]
+        while ahead:
+            new = straight.get(ahead.pop(), set()) - found
+            found |= new
+            ahead += new
+        below[name] = sorted(found - {name})
+    return below
 
 
 def utc_offset_s() -> int:

@@ -7,13 +7,14 @@ the node itself does not know.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.each_node import Said
 from validation.judging.methods import method
 from validation.model import Bound, Judgement, Node, Port
 from validation.model.node_facts import NodeFacts
+from validation.model.node_state import Address
 from validation.rules.criterion import Criterion
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -62,20 +63,29 @@ def _judge(node: Node, facts: NodeFacts, fabric: Sequence[Network]) -> Said:
     if state is None or state.addresses is None:
         return Said("not-measured", "missing-metric", "the facts say nothing of the node's addresses")
     ports = {port.interface: f"{port.interface} ({port.address}/{port.prefix})" for port in node.ports}
-    own = [one.interface for one in state.addresses if _same(one.address, address)]
+    own = [one for one in state.addresses if _same(one.address, address)]
     if not own:
         why = (
             f"reported: no interface of the node has {host}, by which it is managed: something on the way translates it"
         )
         return Said("not-applicable", "reported", why)
-    shared = [name for name in own if name.partition(".")[0] in ports]
+    shared = [said for one in own if (said := _on_a_port(one, ports))]
     within = [str(network) for network in fabric if address in network]
-    text = f"managed by {own[0]} ({host}), fabric: {', '.join(ports.values())}"
+    text = f"managed by {own[0].interface} ({host}), fabric: {', '.join(ports.values())}"
     if shared or within:
-        port = "a fabric port" if shared and shared[0] in ports else "a VLAN of a fabric port"
-        what = f"{shared[0]} is {port}" if shared else f"{host} is in the fabric's network {within[0]}"
+        what = shared[0] if shared else f"{host} is in the fabric's network {within[0]}"
         return Said("not-applicable", "reported", f"reported: no network of its own for management: {what}", text)
     return Said("pass", "within-bounds", text, text)
+
+
+def _on_a_port(one: Address, ports: Collection[str]) -> str:
+    """In words, that an interface is a fabric port or lies on one; "" where it does not."""
+    if one.interface in ports:
+        return f"{one.interface} is a fabric port"
+    if one.interface.partition(".")[0] in ports:
+        return f"{one.interface} is a VLAN of a fabric port"
+    below = [name for name in one.over if name in ports]
+    return f"{one.interface} is made of {', '.join(below)}, a fabric port" if below else ""
 
 
 def _same(text: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
