@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tarfile
@@ -30,6 +31,7 @@ SOURCES = {
     "server/torch-operators.txt": "aten::add\n",
     "shared/both.cc": '#include "both.h"\nint both() { return ONE; }\n',
     "shared/both.h": "#define ONE 1\n",
+    "shared/torch_headers.h": "#include <ATen/x.h>\n",
     "python/elastic_ai_torch/__init__.py": "",
     "python/elastic_ai_torch/__pycache__/x.pyc": "",
 }
@@ -76,7 +78,7 @@ def test_a_second_build_compiles_what_changed_and_no_more(
     def compiled() -> set[str]:
         said.clear()
         torch_build.build_folder(tmp_path / "out", [torch])
-        return {line.split()[2] for line in said}
+        return {line.split()[2] for line in said if " compiled, " in line}
 
     assert compiled() == {"client/one.cc", "client/two.cc", "server/start.cc", "shared/both.cc"}
     assert compiled() == set()
@@ -94,6 +96,28 @@ def test_a_second_build_compiles_what_changed_and_no_more(
     assert "RPATH" not in dynamic
     assert "RUNPATH" not in dynamic
     assert "SONAME               libelastic_ai_torch-2.13.so" in dynamic
+
+
+@pytest.mark.parametrize("fails", ["", "c++-header", "-Winvalid-pch"])
+def test_headers_of_torch_are_read_once_where_the_compiler_can(
+    sources: Path, torch: Torch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """A g++ that cannot write them down, or not take what it wrote, compiles each source as it is."""
+    log, real = tmp_path / "commands", shutil.which("g++")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/g++").write_text(
+        f'#!/bin/sh\necho "$*" >>{log}\ncase "$*" in *"{fails or "nothing"}"*) exit 1 ;; esac\nexec {real} "$@"\n'
+    )
+    (tmp_path / "bin/g++").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    torch_build.build_folder(tmp_path / "out", [torch])
+    commands = log.read_text().splitlines()
+    with_headers = {
+        line.rpartition(" -c ")[2].split()[0] for line in commands if " -include " in line and " -c " in line
+    }
+    assert with_headers == (set() if fails else {str(sources / "client/one.cc")}), "the only one that includes torch"
+    assert len([line for line in commands if " -c " in line]) == 4
+    assert not list((tmp_path / "cache").rglob("*.gch"))
 
 
 def test_the_archive_has_both_halves_and_what_they_are_built_for(sources: Path, torch: Torch, tmp_path: Path) -> None:

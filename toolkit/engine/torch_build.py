@@ -26,8 +26,9 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ MODULES = "elastic_ai_torchserver"
 #: For any release of PyTorch and of CUDA.
 CUDA_MEMORY = "libelastic_ai_cuda_memory.so"
 CUDA_MEMORY_SOURCES = ("cuda_memory.c", "cuda_runtime.c")
+#: Headers of PyTorch that most sources include.
+HEADERS = "shared/torch_headers.h"
 #: Folders of sources of each library.
 LIBRARIES = {"libelastic_ai_torch": ("client", "shared"), "libelastic_ai_torchserver": ("server", "shared")}
 ALL_FLAGS = ("-O2", "-g0", "-fPIC", "-fstack-protector-strong", "-Wall", "-Wextra", "-pthread")
@@ -207,17 +210,45 @@ def _name(source: Path) -> str:
     return source.relative_to(SOURCES).as_posix().removeprefix("torch/")
 
 
-def _compile(source: Path, torch: Torch, more: Sequence[str], kept: Path) -> None:
-    """The object of a source as `kept`, in one rename."""
+def cxx(torch: Torch, more: Sequence[str]) -> list[str]:
+    """The compiler for sources of C++ against that PyTorch. `more`: of one kind of build."""
     include = torch.folder / "include"
+    command = ["g++", *FLAGS, *more, f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}", f"-I{TORCH}", f"-I{SOURCES}"]
+    return [*command, "-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+
+
+def _compile(source: Path, torch: Torch, more: Sequence[str], kept: Path, headers: Path | None) -> None:
+    """The object of a source as `kept`, in one rename. `headers`: PyTorch's own, which were read before."""
     if source.suffix == ".c":
         command = ["gcc", *C_FLAGS, *more, *(["-DWITH_VERBS"] if "verbs" in transports() else [])]
     else:
-        command = ["g++", *FLAGS, *more, f"-D_GLIBCXX_USE_CXX11_ABI={torch.abi}", f"-I{TORCH}", f"-I{SOURCES}"]
-        command += ["-isystem", str(include), "-isystem", str(include / "torch/csrc/api/include")]
+        command = cxx(torch, more)
+    ahead = ["-include", str(headers)] if headers is not None else []
     with room("eai-torch", kept.parent) as scratch:
-        _run([*command, "-c", str(source), "-o", str(scratch / "object.o")], str(source.relative_to(SOURCES)))
+        _run([*command, *ahead, "-c", str(source), "-o", str(scratch / "object.o")], str(source.relative_to(SOURCES)))
         (scratch / "object.o").replace(kept)
+
+
+def _of_torch(source: Path) -> bool:
+    """Whether a source, or what it includes of the engine's own, includes PyTorch."""
+    return any(re.search(r"#\s*include\s*<(ATen|torch|c10)/", path.read_text()) for path in _reads(source))
+
+
+@contextmanager
+def _read_before(torch: Torch, more: Sequence[str], folder: Path) -> Iterator[Path | None]:
+    """PyTorch's headers as g++ has read them: of a source that includes them, reading is half of the time.
+
+    None where g++ cannot take what it has written, as on a kernel that gives it no memory at the same address.
+    """
+    with room("eai-torch-headers", folder) as scratch:
+        header, none = scratch / "torch.h", scratch / "none.cc"
+        shutil.copy(TORCH / HEADERS, header)
+        none.touch()
+        made = [*cxx(torch, more), "-x", "c++-header", str(header), "-o", f"{header}.gch"]
+        taken = [*cxx(torch, more), "-include", str(header), "-Winvalid-pch", "-Werror", "-fsyntax-only", str(none)]
+        progress(f"torch {torch.minor}: reading its headers")
+        fits = all(_english(command).returncode == 0 for command in (made, taken))
+        yield header if fits else None
 
 
 def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) -> list[Path]:
@@ -238,8 +269,15 @@ def compile_libraries(folder: Path, torch: Torch, *, sanitized: bool = False) ->
     todo = [source for source, kept in wanted.items() if not kept.is_file()]
     for kept in set(wanted.values()) - {wanted[source] for source in todo}:
         kept.touch()
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        jobs = {pool.submit(_compile, source, torch, more, wanted[source]): source for source in todo}
+    of_torch = {source for source in todo if _of_torch(source)}
+    with (
+        _read_before(torch, more, objects) if of_torch else nullcontext() as headers,
+        ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool,
+    ):
+        jobs = {
+            pool.submit(_compile, source, torch, more, wanted[source], headers if source in of_torch else None): source
+            for source in todo
+        }
         try:
             for number, job in enumerate(as_completed(jobs), 1):
                 job.result()
