@@ -54,8 +54,10 @@ def _home() -> Iterator[str]:
             yield home
         finally:
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                command = ["gpgconf", "--homedir", home, "--remove-socketdir"]
-                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=TIMEOUT_S)
+                subprocess.run(
+                    ["gpgconf", "--homedir", home, "--remove-socketdir"], stdin=subprocess.DEVNULL,
+                    capture_output=True, check=False, timeout=TIMEOUT_S, env={**os.environ, **PLAIN},
+                )  # fmt: skip
 
 
 @contextlib.contextmanager
