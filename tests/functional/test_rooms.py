@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.engine_run import ROOT
 from validation.base import temporary
-from validation.execute import ssh
+from validation.base.sockets import sockets
 
 HOLDING = """
 import sys, time
@@ -68,7 +68,7 @@ def test_sockets_of_a_killed_controller_go_at_the_next_start(kind: str, monkeypa
         monkeypatch.setattr(tempfile, "tempdir", short)
         left = Path(short, f"{kind}-x1y2z3_4")
         left.mkdir()
-        made = ssh.sockets(kind)
+        made = sockets(kind)
         assert not left.exists()
         made.close()
         assert list(Path(short).iterdir()) == []

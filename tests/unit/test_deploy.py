@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -414,22 +413,3 @@ def test_forks_go_by_the_memory_that_is_free_and_what_the_caller_chose_is_kept(
     assert running.environment("/bin", Path("a.cfg"))["ANSIBLE_FORKS"] == "7"
     monkeypatch.setenv("ANSIBLE_CONFIG", "mine.cfg")
     assert not {"ANSIBLE_FORKS", "ANSIBLE_CONFIG"} & set(running.environment("/bin", Path("a.cfg")))
-
-
-def test_sockets_of_ssh_have_a_short_path_whatever_the_home_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else ssh reaches no node: "too long for Unix domain socket"."""
-    for name in ("ANSIBLE_CONFIG", running.SOCKETS):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", "/home/u")
-    with running.short_sockets() as chosen:
-        assert chosen == {}
-    monkeypatch.setenv("HOME", f"/nfs/home/{'department/' * 6}u")
-    with running.short_sockets() as chosen:
-        folder = Path(chosen[running.SOCKETS])
-        assert folder.stat().st_mode & 0o777 == 0o700
-        with socket.socket(socket.AF_UNIX) as listening:
-            listening.bind(str(folder / ("x" * 10 + "." + "y" * 16)))
-    assert not folder.exists()
-    monkeypatch.setenv(running.SOCKETS, "/run/mine")
-    with running.short_sockets() as chosen:
-        assert chosen == {}

@@ -22,11 +22,8 @@ from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
 from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
-from validation.base import bounded
-from validation.execute.ssh import sockets
+from validation.base import bounded, sockets
 
-SOCKETS = "ANSIBLE_SSH_CONTROL_PATH_DIR"
-_LONGEST_FOLDER = 79  # of a socket's 107 bytes (unix(7)) Ansible's name takes 11, and ssh adds 17 while it binds
 _TICK_S = 0.3  # how often ansible-runner asks whether to go on
 _GRACE_S = (
     15  # Ansible waits for its workers after an interrupt; each of the steps from INT over TERM to KILL takes this
@@ -156,7 +153,7 @@ def run(
         return False  # ansible-runner need not keep it in a file of its own
 
     loudness.ran(["ansible-playbook", str(job.playbook), *job.words()])
-    with _room(room), interrupt.caught(), short_sockets() as chosen:
+    with _room(room), interrupt.caught(), sockets.for_ansible() as chosen:
         ran = ansible_runner.run(
             private_data_dir=str(room),
             project_dir=str(Path.cwd()),
@@ -200,21 +197,6 @@ def _room(folder: Path) -> Iterator[None]:
         yield
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def short_sockets() -> Iterator[dict[str, str]]:
-    """Where Ansible's ssh keeps its sockets, as a variable: nothing, unless the home has so long a path that the folder
-    of ansible.cfg in it is too long for a socket. What the caller chose is kept."""
-    usual = os.fsencode(Path("~/.ansible/cp").expanduser())
-    if len(usual) <= _LONGEST_FOLDER or {"ANSIBLE_CONFIG", SOCKETS} & set(os.environ):
-        yield {}
-        return
-    short = sockets("eai-ansible")
-    try:
-        yield {SOCKETS: str(short.path)}
-    finally:
-        short.close()
 
 
 def _keep_in_memory(status: Mapping[str, Any], runner_config: Any) -> None:

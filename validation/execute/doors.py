@@ -10,6 +10,7 @@ from pathlib import Path
 
 from validation.base import bounded
 from validation.base.errors import RunError
+from validation.base.sockets import sockets
 from validation.base.temporary import Room
 from validation.execute.remote import Output, Remote
 from validation.execute.ssh import (
@@ -19,7 +20,6 @@ from validation.execute.ssh import (
     CONNECT_TIMEOUT_S,
     GREET_TIMEOUT_S,
     common_arguments,
-    sockets,
 )
 from validation.model import SshTarget
 

@@ -10,13 +10,13 @@ import asyncio
 import re
 import shlex
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from validation.base import bounded, noise
 from validation.base.errors import RunError
+from validation.base.sockets import sockets
 from validation.base.temporary import Room
 from validation.execute.remote import Output, Remote, named
 from validation.kinds import PROBE_PYTHON
@@ -28,7 +28,6 @@ ALIVE_INTERVAL_S = 5
 ALIVE_COUNT = 3  # a node that falls silent is given up after 15 s
 GREET_TIMEOUT_S = 30  # from the connection's begin to the first word of the probes
 PARALLEL_CONNECTS = 64
-MAX_CONTROL_FOLDER = 60  # a socket's path holds about 104 bytes, and ssh adds 17 while it binds
 PROVISION = "run: toolkit deploy -i {site}"
 
 BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
@@ -203,9 +202,3 @@ class SshLauncher:
         if self._room is not None:
             self._room.close()
             self._room = None
-
-
-def sockets(kind: str) -> Room:
-    """A folder for sockets, whose paths have to be short."""
-    base = tempfile.gettempdir()
-    return Room(kind, Path(base if len(base) < MAX_CONTROL_FOLDER else "/tmp"))  # noqa: S108

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from validation.base import sockets
 from validation.base.project import ROOT
 from validation.probes.tool import Ran, finish_tool, start_tool
 
@@ -37,8 +38,9 @@ def environment() -> dict[str, str]:
 
 def run_here(command: Sequence[str], **more: str) -> Ran:
     """Run a command of this Python's environment to its end, in the folder of the caller; `more` is its environment."""
-    process = start_tool(command, {**environment(), **more}, cwd=str(Path.cwd()))
-    return finish_tool(command, process)
+    with sockets.for_ansible() as chosen:
+        process = start_tool(command, {**environment(), **chosen, **more}, cwd=str(Path.cwd()))
+        return finish_tool(command, process)
 
 
 def host_variable(name: str) -> dict[str, Any]:
