@@ -136,8 +136,8 @@ def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -
 WITH_THEM = ("validation.base.counting", "validation.nvml")
 """What travels with them: of the standard library alone, too."""
 CONTROLLER = ("controller.py", "converged_probe.py", "switches_probe.py")
-OF_THE_CONTROLLER = ("validation.base.project", "validation.rules.release")
-"""Where the project's files are: known to those that run where these are."""
+OF_THE_CONTROLLER = ("validation.base.project", "validation.base.sockets", "validation.rules.release")
+"""The project's files and Ansible: known to those that run where these are."""
 BY_SOURCE = {"support.py": "validation.base.temporary"}
 """What comes over ssh by its source with all that it imports (toolkit/scan/shipped.py), and is run in no other way."""
 PROGRAMS_OF_TORCH = ("torch_attempts.py", "torch_load.py", "torch_networks.py")

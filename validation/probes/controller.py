@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from validation.base import sockets
 from validation.base.project import ROOT
+from validation.base.sockets import for_ansible
 from validation.probes.tool import Ran, finish_tool, start_tool
 
 INVENTORY = "ELASTIC_AI_INVENTORY"
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 def run_here(command: Sequence[str], **more: str) -> Ran:
     """Run a command of this Python's environment to its end, in the folder of the caller; `more` is its environment."""
-    with sockets.for_ansible() as chosen:
+    with for_ansible() as chosen:
         process = start_tool(command, {**environment(), **chosen, **more}, cwd=str(Path.cwd()))
         return finish_tool(command, process)
 
