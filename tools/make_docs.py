@@ -26,7 +26,7 @@ from toolkit import answer_forms, exits  # noqa: E402 - after the path
 from toolkit.lease import engines  # noqa: E402
 from tools.docsite import measured  # noqa: E402
 from validation.model import LabLink  # noqa: E402
-from validation.report.json_report import json_schema  # noqa: E402
+from validation.report.json_entries import json_schema  # noqa: E402
 from validation.rules.bounds import bounds_of  # noqa: E402
 from validation.rules.fabric import load_fabric  # noqa: E402
 from validation.run.catalogue import load_criteria  # noqa: E402

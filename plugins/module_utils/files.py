@@ -35,16 +35,29 @@ def is_ours(path: Path) -> bool:
     return any(path == Path(prefix) or Path(prefix) in path.parents for prefix in OUR_PREFIXES)
 
 
-def write_json(path: Path, data: Any) -> None:
-    """Write atomically and durably: a run may be killed at any moment."""
+def write_text(path: Path, text: str) -> None:
+    """Write atomically and durably: a run may be killed at any moment. A file that was there keeps owner and mode."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    handle, scratch = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        json.dump(data, stream, indent=1, sort_keys=True)
-        stream.flush()
-        os.fsync(stream.fileno())
-    Path(scratch).chmod(0o644)
-    Path(scratch).replace(path)
+    target = path.resolve()  # a link stays one
+    was = target.stat() if target.exists() else None
+    handle, scratch = tempfile.mkstemp(dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if was:
+            os.chown(scratch, was.st_uid, was.st_gid)
+        Path(scratch).chmod(was.st_mode & 0o7777 if was else 0o644)
+        Path(scratch).replace(target)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write a document so."""
+    write_text(path, json.dumps(data, indent=1, sort_keys=True))
 
 
 def copy_as_is(source: Path, target: Path) -> None:

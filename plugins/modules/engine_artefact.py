@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -165,6 +166,14 @@ def refuse_unmet(archive: tarfile.TarFile, node: Node, server: bool) -> None:
         raise Refused(f"{'; '.join(missing)}: take a release of the engine that is built for this system")
 
 
+def to_disk(folder: Path) -> None:
+    """Flush every file of a folder."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as opened:
+                os.fsync(opened.fileno())
+
+
 def install(archive: Path, sha256: str, root: Path, node: Node | None = None, server: bool = False) -> dict[str, str]:
     """Look whether the node has what it needs, unpack beside, look, and put in place."""
     if not archive.is_file():
@@ -185,6 +194,7 @@ def install(archive: Path, sha256: str, root: Path, node: Node | None = None, se
             raise Refused(f"it is no engine's archive ({fault})") from None
         (scratch / MARK).write_text(sha256 + "\n")
         scratch.chmod(0o755)
+        to_disk(scratch)  # else a power cut may leave a release of empty files, with the mark of a whole one
         target = root / f"{data['engine']}-{data['release']}"
         shutil.rmtree(target, ignore_errors=True)
         scratch.rename(target)

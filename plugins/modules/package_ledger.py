@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR, write_text
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import (
     DNF_VERSIONLOCK,
     PackageError,
@@ -149,8 +149,7 @@ class Step:
         lines = [line for line in self.lines if dnf_locked(line) not in names]
         lines += [dnf_lock(name, version) for name, version in sorted(holds.items())]
         if sorted(lines) != sorted(self.lines):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            write_text(self.path, "".join(f"{line}\n" for line in lines))  # whole: other people's lines are in it
 
 
 def main() -> None:

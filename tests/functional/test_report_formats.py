@@ -24,7 +24,7 @@ from toolkit.cli import cli
 from validation.model.load import ConfigError
 from validation.report import FILES, make, write_formats
 from validation.report.documents import read_run
-from validation.report.json_report import json_schema
+from validation.report.json_entries import json_schema
 from validation.report.openmetrics import unit_of
 from validation.report.pdf import PdfUnavailable, pdf_bytes
 from validation.rules.reference import packaged

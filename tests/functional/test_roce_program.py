@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +134,9 @@ class Node:
             PROGRAM.read_text().replace("/var/lib/elastic-ai/roce", str(folder / "before"))
         )
 
-    def run(self, *words: str, **policy: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, before: Callable[[], None] | None = None, **policy: Any
+    ) -> subprocess.CompletedProcess[str]:
         roots = {"sysfs_root": f"{self.folder}/sys", "configfs_root": f"{self.folder}/configfs"}
         text = json.dumps({**POLICY, **roots, **policy})
         path = f"{self.folder}/bin:{os.environ['PATH']}"
@@ -142,6 +146,7 @@ class Node:
             text=True,
             check=False,
             env={**os.environ, "PATH": path, "ROCE_STAND_IN_STATE": str(self.state)},
+            preexec_fn=before,
         )
 
     def report(self, **policy: Any) -> dict[str, Any]:
@@ -216,6 +221,17 @@ def test_restore_puts_back_what_was_there(node: Node) -> None:
     assert done.returncode == 0, done.stderr
     assert node.report()["now"] == before
     assert node.run("restore").stdout == "lo: nothing to put back\n"
+
+
+def test_what_was_there_is_kept_whole_when_the_disk_is_full(node: Node) -> None:
+    before = node.report()["now"]
+    limit = (100, resource.RLIM_INFINITY)
+    full = node.run("apply", before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+    assert (full.returncode, node.report()["now"]) == (1, before), full.stderr
+    assert node.run("apply").returncode == 0
+    done = node.run("restore")
+    assert done.returncode == 0, done.stderr
+    assert node.report()["now"] == before
 
 
 def test_restore_keeps_a_map_that_an_operator_had(node: Node) -> None:

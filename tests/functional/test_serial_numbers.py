@@ -19,7 +19,8 @@ from toolkit.cli import cli
 from validation.compare import as_html, as_text, compare
 from validation.report.documents import read_run
 from validation.report.formats import write_formats
-from validation.report.json_report import ReportDoc, report_json
+from validation.report.json_entries import ReportDoc
+from validation.report.json_report import report_json
 from validation.report.render import fill, view
 from validation.signing.certificate import certificate_html
 from validation.signing.pack import bundle_run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -42,6 +43,18 @@ def test_a_release_replaces_the_one_before(tmp_path: Path) -> None:
     assert (root / "current").readlink() == Path("reference-r2")
     assert (root / "current/bin/server").stat().st_mode & 0o777 == 0o755
     assert sorted(p.name for p in root.iterdir()) == ["current", "reference-r2"]
+
+
+def test_a_release_is_on_the_disk_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut after the rename would leave a release of empty files, with the mark of a whole one."""
+    flushed: dict[str, bool] = {}
+
+    def flush(handle: int) -> None:
+        flushed[Path(f"/proc/self/fd/{handle}").readlink().name] = (tmp_path / "root/reference-r1").exists()
+
+    monkeypatch.setattr(os, "fsync", flush)
+    artefact.install(tmp_path / "a.tar.gz", archive(tmp_path / "a.tar.gz", engine("r1")), tmp_path / "root")
+    assert flushed == {"engine.json": False, "server": False, ".sha256": False}
 
 
 def test_an_engine_beside_it_stays(tmp_path: Path) -> None:

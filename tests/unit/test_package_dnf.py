@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,6 +160,25 @@ def test_a_transaction_that_fails_is_in_the_ledger_and_locks_nothing(node: Node)
     assert (answer["failed"], answer["msg"]) == (True, f"dnf failed: {node.fails}")
     assert "tool" in node.kept()["packages"]
     assert (node.kept()["holds"], node.locked()) == ({}, [])
+
+
+def test_locks_of_others_are_there_after_a_full_disk(node: Node) -> None:
+    node.ask(wanted={"tool": ""})
+    others = [f"# of the administrator: {number:04}" for number in range(300)]
+    node.locks.write_text("\n".join(others) + "\n", encoding="utf-8")
+    node.locks.chmod(0o640)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            node.ask(wanted={"tool": "1.0-1.el9"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert node.locks.read_text(encoding="utf-8").splitlines() == others
+    assert not list(node.folder.glob("tmp*"))
+    node.ask(wanted={"tool": "1.0-1.el9"})
+    assert node.locks.read_text(encoding="utf-8").splitlines() == [*others, "tool-0:1.0-1.el9.*"]
+    assert node.locks.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("state", ["present", "absent"])

@@ -17,7 +17,8 @@ from tests.support.site import FACTS, hardware, healthy, plan_of, write_run
 from validation.model.load import ConfigError
 from validation.report import write_html
 from validation.report.documents import read_run
-from validation.report.json_report import ReportDoc, report_json
+from validation.report.json_entries import ReportDoc
+from validation.report.json_report import report_json
 from validation.report.numbers import typeset
 from validation.report.svg.colour import contrast
 from validation.report.system import system

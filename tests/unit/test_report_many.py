@@ -19,7 +19,8 @@ from validation.model.judgement_columns import Alike, Passed, Things
 from validation.report import judgement_columns, make
 from validation.report.criteria import decisive, worst
 from validation.report.documents import read_run
-from validation.report.json_report import CriterionEntry, ReportDoc, ResultEntry, report_json
+from validation.report.json_entries import CriterionEntry, ReportDoc, ResultEntry
+from validation.report.json_report import report_json
 
 ORDER = {"fail": 0, "not-measured": 1, "waived": 2, "pass": 3, "not-applicable": 4}
 FLOOR = Bound(metric="m", unit="GB/s", floor=1.0, source="test")

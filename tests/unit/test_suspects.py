@@ -7,7 +7,8 @@ import math
 import pytest
 
 from tests.support.matrices import Noise, Shape, Site
-from validation.analysis.suspects import SINGLE_AGAIN, Place, confirmed, partners_for, settled, suspects
+from validation.analysis.suspects import Place, suspects
+from validation.analysis.suspects_again import SINGLE_AGAIN, confirmed, partners_for, settled
 
 NOISES = {
     "quiet": Noise(0.002, 0.0005),

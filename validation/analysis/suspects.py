@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
@@ -41,10 +41,6 @@ FLOOR, FLOOR_OF_FEW, FEW = 0.005, 0.02, 6
 
 STOPPED = math.log(1000)
 """How slow a pair counts through which nothing came (a rate of 0, an endless latency)."""
-
-SINGLE_AGAIN = 3
-"""So many times a single pair or link is measured again before it is named: something may be in its way now and then.
-Project default."""
 
 MEDIAN_ERROR = 1.2533  # standard error of a median over that of a mean, normal distribution: sqrt(pi / 2)
 
@@ -125,7 +121,7 @@ def suspects(
     the group's own middle does not, the fault is one that all share. `groups`: names of groups of equals; by default
     pairs under one leaf and pairs across. ValueError for a negative value, NaN, or a port without a place.
     """
-    slow = {pair: _slowness(value, lower_is_better) for pair, value in values.items()}
+    slow = {pair: slowness(value, lower_is_better) for pair, value in values.items()}
     missing = sorted({end for pair in values for end in pair} - set(places))
     if missing:
         raise ValueError(f"no place is known of {', '.join(missing[:3])}")
@@ -153,7 +149,8 @@ def suspects(
     return _shared(members, fit, worst, lower_is_better) + found
 
 
-def _slowness(value: float, lower_is_better: bool) -> float:
+def slowness(value: float, lower_is_better: bool) -> float:
+    """How slow a value is, a logarithm: more is slower, endless where nothing came. ValueError: no rate or latency."""
     if (
         math.isnan(value)
         or value < 0
@@ -385,62 +382,3 @@ def _shared(
                 )
             )
     return found
-
-
-# --- measured again -------------------------------------------------------------------------------------------
-
-
-def partners_for(
-    suspect: SlowSuspect, found: Iterable[SlowSuspect], pairs: Iterable[Pair], count: int = 4
-) -> list[Pair]:
-    """Pairs by which a suspect is measured again: its own, with partners whom nobody suspects, as many as `count`.
-
-    Of a pair or link, whose partner is the suspect's other half: the pair itself, and each end with somebody else.
-    """
-    others = [g for g in found if g is not suspect]
-    suspected = {end for g in others for pair in g.pairs for end in pair if end in g.subject}
-    own = sorted(suspect.pairs)
-    if suspect.kind in ("link", "pair"):
-        ends = set(suspect.subject)
-        besides = [p for p in sorted(pairs) if len(ends & set(p)) == 1 and not suspected & set(p)]
-        return [*own, *besides[:count]]
-    free = [p for p in own if not suspected & set(p)]
-    seen: dict[str, Pair] = {}
-    for a, b in free:
-        seen.setdefault(b if a in suspect.subject else a, (a, b))
-    return list(seen.values())[:count] or own[:count]
-
-
-def settled(
-    suspect: SlowSuspect, *again: Mapping[Pair, float], lower_is_better: bool = False
-) -> Literal["persistent", "transient", "unclear"]:
-    """Whether a suspect is as slow in measurements taken again: most of its own pairs at least half as slow each time.
-
-    Of a pair or link, which nothing else confirms, SINGLE_AGAIN measurements must say so. "unclear" where nothing was
-    taken again, or as many say the one as the other.
-    """
-    effect = math.log1p(suspect.slower) if lower_is_better else -math.log1p(-min(suspect.slower, 0.999))
-    said = []
-    for values in again:
-        still = [
-            _slowness(values[p], lower_is_better) - _slowness(healthy, lower_is_better) >= effect / 2
-            for p, healthy in zip(suspect.pairs, suspect.healthy, strict=True)
-            if p in values
-        ]
-        if still:
-            said.append(2 * sum(still) - len(still))
-    wanted = SINGLE_AGAIN if suspect.kind in ("pair", "link") else 1
-    if any(s < 0 for s in said):
-        return "transient"
-    return "persistent" if len(said) >= wanted and all(s > 0 for s in said) else "unclear"
-
-
-def confirmed(
-    found: Iterable[SlowSuspect], *again: Mapping[Pair, float], lower_is_better: bool = False
-) -> list[SlowSuspect]:
-    """Suspects that were measured again and are as slow still, with the confidence that gives them."""
-    return [
-        replace(g, confidence=round(1 - (1 - g.confidence) / 2, 3))
-        for g in found
-        if settled(g, *again, lower_is_better=lower_is_better) == "persistent"
-    ]

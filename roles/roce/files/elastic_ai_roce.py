@@ -416,6 +416,17 @@ def put(path, text):
         raise Failed(f"{path}: {error.strerror}") from error
 
 
+def keep(kept, now):
+    """Write down what was there, whole or not at all: half of it would be neither put back nor written again."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    new = kept.with_suffix(".new")
+    with new.open("w", encoding="ascii") as file:
+        file.write(json.dumps(now, indent=2, sort_keys=True) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(kept)
+
+
 def apply(port):
     """Bring the port to the policy; keeps the first reading for `restore`."""
     now = port.read()
@@ -424,8 +435,7 @@ def apply(port):
         return 4, [f"{port.name}: not applicable: {port.missing[0]}"]
     kept = BEFORE / f"{port.name}.json"
     if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(now, indent=2, sort_keys=True) + "\n", encoding="ascii")
+        keep(kept, now)
     written = port.write(now, wanted)
     left = [item for item in port.differences(port.read(), wanted) if item["what"] != "mtu"]
     lines = [f"{port.name}: {i['what']}: {json.dumps(i['is'])} -> {json.dumps(i['wanted'])}" for i in written]
