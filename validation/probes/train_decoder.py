@@ -23,9 +23,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
 from validation.probes import gpu_watch, train_trace
-from validation.probes.train_cnn import CannotTrain, Device, no_memory, say_who
+from validation.probes.train_cnn import CannotTrain, Device, Products, no_memory, say_who
 from validation.probes.train_decoders import DECODERS, TINY, Decoder
-from validation.probes.train_world import Alone, about, begin_rank, join, leave, parser_of
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of, sums_of
 
 MASK = 0xFFFFFFFF
 RULE = 5, 17  # of tokens: 5 x + 17 modulo LEARNED
@@ -217,7 +217,12 @@ def prepared(args: Any, torch: Any, world: Alone) -> tuple[Training | None, dict
             raise
         why = f"out of memory: {args.model} with a batch of {args.batch} does not fit on {words}"
     said = [text for text in world.texts(torch, why) if text]
-    return training, {"devices": world.texts(torch, words), "cannot": said[0] if said else ""}
+    found: dict[str, Any] = {"devices": world.texts(torch, words), "cannot": said[0] if said else ""}
+    if training is not None and training.device.cuda and not said:
+        held = training.device.watch.who["others"] if training.device.watch else {}
+        found["others"] = world.gather(torch, [float(len(held)), float(sum(held.values()))])
+        found["tf32"] = training.device.rounds_to_tf32(at)
+    return training, found
 
 
 def train(args: Any, torch: Any, world: Alone) -> dict[str, Any]:
@@ -232,10 +237,12 @@ def train(args: Any, torch: Any, world: Alone) -> dict[str, Any]:
     if told["cannot"] or training is None:
         return told
     losses, seconds = [], []
-    watch = training.device.watch
+    watch, products = training.device.watch, Products(torch, training.model)
     with watch or contextlib.nullcontext():
-        for _ in range(args.warmup + args.steps):
+        for number in range(args.warmup + args.steps):
             loss, times = training.step()
+            if number == 0:
+                told["products"] = products.end()
             losses.append(loss)
             seconds.append(times)
     seen = {"watch": gpu_watch.of_ranks(watch, world, torch)} if watch is not None else {}
@@ -249,8 +256,10 @@ def train(args: Any, torch: Any, world: Alone) -> dict[str, Any]:
     if world.size > 1 and not cuda and args.sharding == "ddp":
         shares = [round(wait / step, 5) for wait, step in zip(waits, slowest)]
     counted = world.gather(torch, [float(training.count)])
+    whole = args.sharding == "ddp"  # each rank has all parameters, which are the same on all
+    same = {"ranks_agree": agree(torch, world, sums_of(training.model.parameters()))} if whole else {}
     return {
-        **told, **seen, "counted": int(counted[0][0]),
+        **told, **seen, **same, "counted": int(counted[0][0]),
         "step_s": [round(s, 6) for s in slowest],
         "tokens_per_s": [round(args.batch * world.size * shape.context / s, 3) for s in slowest],
         "collective_share": shares, "collective_by": ("kernels" if cuda else "waits") if shares else "",

@@ -1,7 +1,7 @@
 """A decoder's training: tokens/s, TFLOP/s of the model for each GPU, its loss beside a recorded one; facts and judges.
 
-The floor of a GPU is a share of what others published of its model (decoder-losses.yml has the sources), else of the
-peak of its data sheet.
+The floor of a GPU is a share of the peak of its data sheet. What others published of its model stands beside the rate
+(decoder-losses.yml has the sources).
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from validation.base.counting import number_of
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.methods import method
 from validation.judging.values import against
-from validation.kinds.parsing import Parsed, ParseError, as_facts, count, expect, json_object, number, real, short
+from validation.kinds.parsing import Parsed, ParseError, as_facts, count, json_object, number, real, short
 from validation.kinds.record import Kind
 from validation.measures.compute.gpu_rates import peak
+from validation.measures.gpu.watch import GpuWatch, checked
 from validation.measures.training.facts import RankDevices
+from validation.measures.training.parse import PLANNED, as_planned, carried, in_that_type
 from validation.measures.training.training_short_probe import NO_MEMORY, REPORT
 from validation.model import Bound, Call, Job, Judgement, Measurement, Sample, Subject, Topology
 from validation.model.base import Model
@@ -39,9 +41,8 @@ FILE = Path(__file__).with_name("decoder-losses.yml")
 NO_FSDP = "fully_shard"  # in the words of a torch without it
 _WHAT = "decoder"
 SLACK = 0.01  # tokens/s against seconds, both rounded
-LEAST_OF_PEAK = 0.35
-"""Of the data sheet's peak, where nobody published a rate: GPUs of the last generations reach 0.4 to 0.55 in reports of
-large trainings (A. Chowdhery et al., 2022; D. Narayanan et al., 2021). Project default."""
+AGAIN = 3 / 4
+"""Of the executed operations what counts, where every layer's way forward is computed a second time: 6 of 8 N."""
 
 
 class Curve(Model):
@@ -99,6 +100,7 @@ class DecoderFacts(Facts):
     collective_share: float | None = Field(default=None, ge=0, le=1)
     collective_by: Literal["", "kernels", "waits"] = ""
     losses: tuple[float, ...] = ()
+    watches: tuple[GpuWatch, ...] = ()
     cannot: str = ""
 
     @property
@@ -121,13 +123,12 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     if len(lines) != 1:
         raise ParseError(f"{_WHAT}: {number_of(len(lines), 'report')} of rank 0, exactly one is expected")
     report: Any = json_object(lines[0], f"{_WHAT}: rank 0's report")
-    planned = (("ranks", "world_size"), *((key, key) for key in ("model", "precision", "batch", "sharding", "warmup")))
-    for key, mine in (*planned, ("steps", "steps")):
-        expect(params, key, report[mine], f"{_WHAT}: {key}")
+    as_planned(report, params, (*PLANNED, ("sharding", "sharding")))
+    carried(doc, report)
     shape = DECODERS.get(report["model"])
     if shape is None or (report["flops_per_token"], report["parameters"]) != (shape.flops, shape.parameters):
         raise ParseError(f"{_WHAT}: {short(report['model'])} of {report['parameters']} parameters is none of ours")
-    keys = set(DecoderFacts.model_fields) - {"type", "losses", "collective_share"}
+    keys = set(DecoderFacts.model_fields) - {"type", "losses", "collective_share", "watches"}
     told = {key: report[key] for key in keys if key in report}
     if report["cannot"]:
         known = str(report["cannot"])
@@ -136,6 +137,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         return [], as_facts(DecoderFacts, told, _WHAT)
     if report["loss_finite"] is not True:
         raise ParseError(f"{_WHAT}: the loss is not finite; the job computed nothing of use")
+    in_that_type(report)
+    if report["sharding"] == "ddp" and report["ranks_agree"] is not True:
+        raise ParseError(f"{_WHAT}: the ranks ended with different models; gradients were not shared")
     rates = [number(v, f"{_WHAT}: tokens/s") for v in report["tokens_per_s"]]
     seconds = [number(v, f"{_WHAT}: seconds of a step") for v in report["step_s"]]
     losses = [real(v, f"{_WHAT}: a loss") for v in report["losses"]]
@@ -149,9 +153,11 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
         raise ParseError(f"{_WHAT}: {report['counted']} parameters were trained, {shape.parameters} are the model's")
     shares = [real(v, f"{_WHAT}: share of collectives") for v in report["collective_share"]]
     share = min(1.0, statistics.median(shares)) if shares else None
-    found = as_facts(DecoderFacts, {**told, "losses": losses, "collective_share": share}, _WHAT)
-    if params.get("device") == "gpu" and not found.on_gpus:
-        raise ParseError(f"{_WHAT}: not every rank trained on a GPU")
+    watches = [checked(one) for one in report.get("watch", ())]
+    if len(watches) not in (0, report["world_size"]):
+        raise ParseError(f"{_WHAT}: {number_of(len(watches), 'GPU')} of {report['world_size']} ranks were looked at")
+    measured = {"losses": losses, "collective_share": share, "watches": watches}
+    found = as_facts(DecoderFacts, {**told, **measured}, _WHAT)
     samples = [Sample(metric="tokens_per_s", value=rate, unit="tokens/s") for rate in rates]
     return [*samples, *(Sample(metric="loss", value=loss, unit="nats") for loss in losses)], found
 
@@ -191,7 +197,7 @@ def _rate(case: Case, m: Measurement) -> float:
     return len(values) / sum(1 / value for value in values)
 
 
-@method("decoder-tflops", "TFLOP/s of the model for each GPU against published rates, else the peak", counts="jobs")
+@method("decoder-tflops", "TFLOP/s of the model for each GPU against its peak", counts="jobs")
 def judge_tflops(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each job."""
     return [_without_fsdp(case, criterion, m) or _tflops(case, criterion, m) for m in case.serving(criterion)]
@@ -222,14 +228,14 @@ def _tflops(case: Case, criterion: Criterion, m: Measurement) -> Judgement:
     if facts.collective_share is not None:
         what = "the time of kernels" if facts.collective_by == "kernels" else "a step is waited"
         text += f"; collectives: {facts.collective_share:.1%} of {what}"
-    text += _scaled(case, criterion, m, rate)
+    text += _scaled(case, criterion, m, rate) + _published(facts.devices[0].name if facts.devices else "", value)
     if not facts.on_gpus:
         why = f"processors, which stand for no GPU: {text}"
         return judgement(criterion, about, "not-measured", "virtual" if case.virtual else "missing-metric", why, [m.id],
                          summary=shown, text=text)  # fmt: skip
     bound = _floor(criterion, facts)
     if bound is None:
-        why = f"nothing is published of {facts.devices[0].name}, and no peak is known; {text}"
+        why = f"no peak is known of {facts.devices[0].name}; {text}"
         return judgement(criterion, about, "not-measured", "no-bound", why, [m.id], summary=shown, text=text)
     found = against(criterion, about, [m.id], shown, bound)
     return found.model_copy(update={"text": text, "reason": f"{found.reason}; {text}"})
@@ -247,20 +253,23 @@ def _scaled(case: Case, criterion: Criterion, m: Measurement, rate: float) -> st
 
 
 def _floor(criterion: Criterion, facts: DecoderFacts) -> Bound | None:
-    name, share = facts.devices[0].name, criterion.bound.value or 0.0
-    highest = peak(name, "bf16")
-    ceiling = highest[0] if highest is not None else None
-    said = next((one for one in recorded().published if re.search(one.gpu, name)), None)
-    if said is not None:
-        line = f"{said.source}: {said.low:g} to {said.high:g} TFLOP/s; floor = {share:g} x {said.low:g}"
-        floor = share * said.low
-    elif highest is not None:
-        line = f"{highest[1]}: peak {highest[0]:g} TFLOP/s in bf16; floor = {LEAST_OF_PEAK:g} x the peak"
-        floor = LEAST_OF_PEAK * highest[0]
-    else:
+    highest, share = peak(facts.devices[0].name, "bf16"), criterion.bound.value or 0.0
+    if highest is None:
         return None
-    return Bound(metric=criterion.metric or "", unit="TFLOP/s", floor=floor, ceiling=ceiling, derivation=(line,),
-                 source=criterion.source)  # fmt: skip
+    line = f"{highest[1]}: peak {highest[0]:g} TFLOP/s in bf16; floor = {share:g} x the peak"
+    if DECODERS[facts.model].sharded:
+        share *= AGAIN
+        line += f" x {AGAIN:g}, for every layer is computed twice and counted once"
+    return Bound(metric=criterion.metric or "", unit="TFLOP/s", floor=share * highest[0], ceiling=highest[0],
+                 derivation=(line,), source=criterion.source)  # fmt: skip
+
+
+def _published(name: str, value: float) -> str:
+    """What somebody published of such a GPU, beside it: of another model, by programs made fast; "" of none."""
+    said = next((one for one in recorded().published if re.search(one.gpu, name)), None)
+    if said is None:
+        return ""
+    return f"; {value / said.low:.2f} of the {said.low:g} to {said.high:g} TFLOP/s of {said.source}"
 
 
 @method("decoder-losses", "each loss of a short run against the recorded one of the same steps", counts="jobs")

@@ -9,6 +9,7 @@ from validation.kinds.record import names
 from validation.measures.gpu.copies_judge import without_gpus
 from validation.measures.gpu.watch import GpuWatch
 from validation.measures.gpu.watch_judge import Watched, judge_watched
+from validation.measures.training.decoder import DecoderFacts
 from validation.measures.training.facts import TrainingFacts
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
 from validation.rules.criterion import Criterion
@@ -31,7 +32,7 @@ def judge_training_watch(case: Case, criterion: Criterion) -> list[Judgement]:
         if gone is not None:
             found.append(gone)
             continue
-        facts = case.latest[job.id].facts_of(TrainingFacts)
+        facts = case.latest[job.id].facts_of(TrainingFacts) or case.latest[job.id].facts_of(DecoderFacts)
         ranks = [] if facts is None else list(zip(facts.hosts, facts.devices, strict=False))
         planned, each = names(job, "hosts"), int(str(job.params["ranks_per_node"]))
         gpus = [
