@@ -344,6 +344,75 @@ def test_a_claim_of_so_many_gpus_is_not_confirmed_by_fewer(tmp_path: Path, gpus:
         assert why == f"tn.inter was measured over 8 GPUs, not {gpus}"
 
 
+EVERY = """document: {key: paper, title: A paper, cite: Paper 2020, founding: true}
+claims:
+  - id: paper.both
+    section: figure 7
+    statement: both networks converge
+    published: {value: 0.92, unit: ratio, sense: at-least, printed: 92 %}
+    confirmed_by: {criterion: tn.inter, statistic: accuracy, every: {model: [resnet50, inception4]}}
+  - {id: paper.faster, section: figure 8, statement: faster, confirmed_by: {criterion: tn.inter, statistic: ratio}}
+"""
+
+
+def networks(tmp_path: Path, **values: float) -> dict[str, Any]:
+    """What claims of several networks come to, each measured with its value; what is below 0.5 was reported alone."""
+    (tmp_path / "paper.yml").write_text(EVERY)
+    mine, jobs = [], []
+    for model, value in values.items():
+        said = {"verdict": "not-applicable", "reason_code": "reported"} if value < 0.5 else {}
+        mine.append(judgement(value, unit="ratio", evidence=(model,), **said))
+        (job,) = plan(model=model).measurements
+        jobs.append(job.model_copy(update={"id": model}))
+    planned = plan().model_copy(update={"measurements": tuple(jobs), "rounds": tuple((j.id,) for j in jobs)})
+    found = conformance(verdict(tn_inter=tuple(mine)), load_reference(tmp_path), SITE, planned)
+    return {line.id.partition(".")[2]: line for line in found.claims}
+
+
+@pytest.mark.parametrize(
+    ("values", "state", "words"),
+    [
+        ({"resnet50": 0.93, "inception4": 0.94}, "confirmed", "all of 2"),
+        ({"resnet50": 0.93, "inception4": 0.94, "vgg19": 0.7}, "confirmed", "all of 2"),
+        ({"resnet50": 0.93}, "not-measured", "not measured with model inception4"),
+        ({"resnet50": 0.91}, "missed", "0.91"),
+        ({"alexnet": 0.95}, "not-measured", "but not with model resnet50 or inception4"),
+    ],
+)
+def test_a_claim_of_several_networks_is_of_each_and_of_no_other(
+    tmp_path: Path, values: dict[str, float], state: str, words: str
+) -> None:
+    line = networks(tmp_path, **values)["both"]
+    assert (line.state, words in line.reason) == (state, True), line.reason
+
+
+def test_what_is_reported_beside_a_verdict_does_not_keep_a_claim_from_it(tmp_path: Path) -> None:
+    assert networks(tmp_path, vgg16=1.3, resnet50=0.4)["faster"].state == "confirmed"
+    assert networks(tmp_path, resnet50=0.4)["faster"].state == "not-measured"
+
+
+IN_A_PLAN = {"model": "model", "batch": "batch", "precision": "precision", "gpus": "ranks"}
+"""What of a claim's conditions a plan of training sets, and as what."""
+
+
+def test_a_claim_of_a_training_asks_for_all_of_its_conditions() -> None:
+    """Scaling in fp32 is easier than in fp16, and confirmed the figure of fp16."""
+    seen = 0
+    for claim in packaged().claims.values():
+        by = claim.confirmed_by
+        if by is None or by.criterion not in ("tn.rate", "tn.intra", "tn.inter", "tn.comm", "tn.long", "tn.tfcnn"):
+            continue
+        asked = {**by.where, **by.every}
+        lack = [key for key, name in IN_A_PLAN.items() if key in claim.conditions and name not in asked]
+        wrong = [
+            key for key, name in IN_A_PLAN.items()
+            if key in claim.conditions and name in by.where and by.where[name] != claim.conditions[key]
+        ]  # fmt: skip
+        assert not lack + wrong, (claim.id, lack, wrong)
+        seen += 1
+    assert seen > 20
+
+
 def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
     for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
         said = verdict(sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=())

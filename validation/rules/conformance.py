@@ -175,8 +175,11 @@ class _Site:
         if not applied:
             return _Found("not-measured", criterion.reason)
         mine = [j for j in applied if self._worked(j, by.where)]
+        asked: dict[str, object] = {**by.where, **{key: " or ".join(map(str, each)) for key, each in by.every.items()}}
+        for key, each in by.every.items():
+            mine = [j for j in mine if self._parameter(j, key) in each]
         if not mine:
-            return _Found("not-measured", f"{by.criterion} was measured, but not with {_asked(by.where)}")
+            return _Found("not-measured", f"{by.criterion} was measured, but not with {_asked(asked)}")
         if by.against:
             mine = _quotients(mine, [j for j in applied if self._worked(j, by.against)])
             if not mine:
@@ -227,15 +230,19 @@ class _Site:
 
     def _worked(self, judgement: Judgement, where: Mapping[str, str | int]) -> bool:
         """Whether the measurement that decides had these parameters."""
-        if not where:
-            return True
+        return all(self._parameter(judgement, key) == value for key, value in where.items())
+
+    def _parameter(self, judgement: Judgement, key: str) -> object:
+        """A parameter of the measurement that decides."""
         measurement = self.planned.get(judgement.evidence[-1]) if judgement.evidence else None
-        return measurement is not None and all(_set(measurement, key) == value for key, value in where.items())
+        return None if measurement is None else _set(measurement, key)
 
     def _decided(self, claim: Claim, judgements: Sequence[Judgement]) -> _Found:
         by = claim.confirmed_by
         if by is not None and by.over is not None:
             judgements = [_over(j, self.reference.claim(by.over)) for j in judgements]
+        if claim.by_verdict:  # what is reported beside has no verdict, and says nothing against it
+            judgements = [j for j in judgements if j.reason_code != "reported"] or judgements
         real = [j for j in judgements if not self.emulated.intersection(j.evidence)]
         emulated, judgements = not real, real or judgements
         answers = [(_answer(claim, judgement), judgement) for judgement in judgements]
@@ -248,6 +255,14 @@ class _Site:
         if len(answers) > 1:
             words = f"{'all' if count == len(answers) else count} of {len(answers)}: {words}"
         state: State = "missed" if missed else "not-measured" if undecided else "confirmed"
+        lack = [
+            f"{key} {value}"
+            for key, each in (by.every.items() if by is not None else ())
+            for value in each
+            if not any(self._parameter(j, key) == value for j in judgements)
+        ]
+        if state == "confirmed" and lack:
+            state, words = "not-measured", f"{words}; not measured with {', '.join(lack)}"
         if state != "not-measured" and (self.rehearsal or emulated):
             how = "reached" if state == "confirmed" else "not reached"
             words = f"{how} on virtual or emulated parts, which confirm nothing: {words}"
@@ -269,7 +284,7 @@ def _unit(judgement: Judgement | None) -> str:
     return judgement.bound.unit if judgement is not None and judgement.bound is not None else ""
 
 
-def _asked(where: Mapping[str, str | int]) -> str:
+def _asked(where: Mapping[str, object]) -> str:
     return ", ".join(f"{key} {value}" for key, value in where.items())
 
 
@@ -339,10 +354,9 @@ def _answer(claim: Claim, judgement: Judgement) -> tuple[bool | None, str]:
     """Whether a judgement reaches what is claimed, None where it cannot decide, and why in words."""
     # what too much noise or a fault of the measurement made undecided decides here neither
     was = judgement.waived.was if judgement.waived is not None else judgement.verdict
-    by = claim.confirmed_by.by if claim.confirmed_by is not None else "value"
-    if claim.published is None or by == "verdict":
+    if claim.by_verdict or claim.published is None:
         reached = {"pass": True, "fail": False}.get(was)
-        if by == "done" and judgement.reason_code == "reported":
+        if not claim.by_verdict and judgement.reason_code == "reported":
             reached = True
         return reached, judgement.reason
     if was == "not-measured" and judgement.reason_code not in ("no-bound", "virtual"):

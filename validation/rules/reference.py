@@ -116,7 +116,8 @@ class ConfirmedBy(Model):
     `verdict`, where the criterion asks for what the figure follows from; that it was `done`, where the claim says only
     that something works, and the criterion reports how well. `over`: the claim whose published figure the value is
     divided by. `against`: the value is divided by that of the same subject whose measurement had these parameters.
-    `gpus`: the servers of the measurement have as many GPUs at least, where the claim says how many took part.
+    `gpus`: the servers of the measurement have as many GPUs at least, where the claim says how many took part. `every`:
+    the claim is of each of these values of a parameter, and confirmed once each was measured; others do not belong.
     """
 
     criterion: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
@@ -126,6 +127,7 @@ class ConfirmedBy(Model):
     over: str | None = Field(default=None, pattern=_ID)
     against: dict[str, str | int] = Field(default={})
     gpus: int | None = Field(default=None, ge=1)
+    every: dict[str, tuple[str | int, ...]] = Field(default={})
 
     @model_validator(mode="after")
     def _one_quotient(self) -> ConfirmedBy:
@@ -194,6 +196,12 @@ class Claim(Model):
         if strange:
             raise ValueError(f"inferred: {', '.join(strange)} is neither one of the conditions nor value or fabrics")
         return self
+
+    @property
+    def by_verdict(self) -> bool:
+        """True where a criterion's verdict decides, and not a figure or that something was done."""
+        by = self.confirmed_by.by if self.confirmed_by is not None else "value"
+        return by == "verdict" or (by == "value" and self.published is None)
 
     @property
     def value(self) -> float:
