@@ -143,8 +143,18 @@ def test_it_passes_where_every_segment_does_and_is_not_measured_where_it_was_sho
     for shorter in ([], whole[:1], whole[:2], whole[1:]):
         for id_ in ("bi.exact", "bi.events", "bi.clocks", "bi.rate"):
             assert judged(id_, shorter, plan).verdict == "not-measured"
+        for id_ in ("bi.exact", "bi.clocks"):
+            assert {j.verdict for j in judged(id_, shorter, plan).judgements} == {"not-measured"}
     left = judged("bi.exact", whole[:1], plan).judgements
-    assert "segment 2 of 3: burn-in-002.gpu1 was planned" in next(j.reason for j in left if j.verdict != "pass")
+    assert [j.subject for j in left] == [f"gpu1, GPU {n}" for n in range(4)]
+    assert all("segment 2 of 3: burn-in-002.gpu1 was planned" in j.reason for j in left)
+
+
+def test_a_gpu_that_a_segment_did_not_have_was_not_measured_in_it() -> None:
+    plan = three()
+    found = judged("bi.exact", results(plan, lambda n, r: n == 2 and r["devices"].pop() and None), plan)
+    assert [j.verdict for j in found.judgements] == ["pass", "pass", "pass", "not-measured"]
+    assert found.judgements[3].reason == "segment 2 of 3: GPU 3 was not loaded in it"
 
 
 def test_one_wrong_bit_in_one_segment_fails_its_gpu_and_the_segment_is_named() -> None:
@@ -226,6 +236,11 @@ def test_what_is_proved_of_failures_counts_silent_corruption_and_is_silent_after
     )
     said = caption([lost[0], down, gone(lost[2], "the node was gone")])
     assert "; attempts of 1 more segment were lost too." in said
+    vanished = [gone(one, "NVML shows 3 of 4 GPUs", minutes=0) for one in lost[1:]]
+    said = caption([lost[0], *vanished])
+    assert "No failure" not in said
+    assert "no result of segment 2 of 3 of gpu1: NVML shows 3 of 4 GPUs; 1 more segment gave none either." in said
+    assert "No failure in 0.6667 GPU-hours" in caption(lost[:1])  # the rest was not begun
 
 
 def test_the_report_has_a_row_for_each_segment_and_says_what_failed_when(tmp_path: Path) -> None:

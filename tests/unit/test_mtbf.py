@@ -17,6 +17,15 @@ def test_the_divisor_is_half_of_chi_square(failures: int, chi_square_80: float, 
     assert 2 * failures_expected(failures, 0.9) == pytest.approx(chi_square_90, abs=0.001)
 
 
+@pytest.mark.parametrize("failures", [100, 700, 1000, 10752])
+@pytest.mark.parametrize(("confidence", "z"), [(0.8, 0.841621), (0.95, 1.644854), (0.05, -1.644854)])
+def test_many_failures_too(failures: int, confidence: float, z: float) -> None:
+    """Wilson and Hilferty, 1931, by the quantile of the normal distribution: that near for many degrees of freedom."""
+    degrees = 2 * failures + 2
+    near = degrees * (1 - 2 / (9 * degrees) + z * (2 / (9 * degrees)) ** 0.5) ** 3
+    assert 2 * failures_expected(failures, confidence) == pytest.approx(near, rel=2e-5)
+
+
 @pytest.mark.parametrize(("gpus", "hours", "each"), [(8, 48, 239), (64, 24, 954), (64, 168, 6681), (512, 72, 22905)])
 def test_the_usual_soaks(gpus: int, hours: int, each: int) -> None:
     assert least_mtbf(gpus * hours, 0) == pytest.approx(each, abs=0.51)

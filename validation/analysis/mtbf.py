@@ -7,7 +7,7 @@ that is T / ln(1 / (1 - C)): T / 1.61 at 80 %.
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, lgamma, log
 
 CONFIDENCE = 0.8
 
@@ -16,9 +16,14 @@ def failures_expected(failures: int, confidence: float = CONFIDENCE) -> float:
     """Half of that chi-square: so many failures are to be expected at most. Found by halving."""
 
     def seen_so_few(mean: float) -> float:
-        term = total = exp(-mean)
-        for k in range(1, failures + 1):
+        most = min(failures, int(mean))  # from the largest term on, for e^-mean is 0 above 745
+        term = total = largest = exp(most * log(mean) - mean - lgamma(most + 1))
+        for k in range(most + 1, failures + 1):
             term *= mean / k
+            total += term
+        term = largest
+        for k in range(most, 0, -1):
+            term *= k / mean
             total += term
         return total
 

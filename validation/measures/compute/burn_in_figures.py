@@ -29,7 +29,7 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     """Tables and courses of a burn-in, where the run has one."""
     planned = [m for m in documents.plan.measurements if m.kind == "burn-in"]
     found: list[_Found] = []
-    why, ended = "", list[str]()
+    why, ended, without = "", list[str](), list[str]()
     for m in planned:
         if words := lost([one for one in documents.results if one.measurement == m.id]):
             ended.append(f"of {segment_of(m).words} of {m.nodes[0]} {words}")
@@ -39,16 +39,21 @@ def burn_figures(documents: RunDocuments) -> tuple[Figure, ...]:
             found.append((m, facts))
         else:
             why = f"{m.nodes[0]}: {documents.lost(m.id)}"
+            without += [f"{segment_of(m).words} of {why}"] if result is not None else []
     if not planned:
         return ()
     if not found:
         return (Figure("burn-in", "Burn-in.", None, None, f"Not measured: {why}.", _CRITERIA),)
     last = {m.nodes[0]: (m, facts) for m, facts in found}  # of segments the last one's course
     drawn = [figure for m, facts in list(last.values())[:MOST_NODES] for figure in _courses(m.nodes[0], facts)]
-    return (Figure("burn-in", _caption(found, ended), None, _table(list(last.values())), None, _CRITERIA), *drawn)
+    return (
+        Figure("burn-in", _caption(found, ended, without), None, _table(list(last.values())), None, _CRITERIA),
+        *drawn,
+    )
 
 
-def _caption(found: Sequence[_Found], ended: Sequence[str]) -> str:
+def _caption(found: Sequence[_Found], ended: Sequence[str], without: Sequence[str]) -> str:
+    """`ended`: of segments with attempts that came to no end. `without`: those that were tried and gave no result."""
     mine: dict[str, list[BurnFacts]] = {}
     for m, facts in found:
         mine.setdefault(m.nodes[0], []).append(facts)
@@ -63,6 +68,9 @@ def _caption(found: Sequence[_Found], ended: Sequence[str]) -> str:
     if ended:  # a node that went down is a failure or none, which nobody can tell from here
         more = f"; attempts of {plural(len(ended) - 1, 'more segment')} were lost too" if len(ended) > 1 else ""
         proof = f"No mean time between failures: {ended[0]}{more}." if hours else ""
+    elif without:  # a GPU that vanished is a failure, and an order that was refused is none
+        more = f"; {plural(len(without) - 1, 'more segment')} gave none either" if len(without) > 1 else ""
+        proof = f"No mean time between failures: no result of {without[0]}{more}." if hours else ""
     said = f"Burn-in of {what} of {plural(len(mine), 'node')} for {duration(longest)}.{emulated}"
     return f"{said} {proof}".strip()
 

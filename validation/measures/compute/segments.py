@@ -81,8 +81,9 @@ def together(
 ) -> list[Judgement]:
     """One judgement on each subject: it passes where each of its segments does, and fails where any does.
 
-    A segment without a result is not measured: a burn-in that was shorter than ordered passes nothing. One that passed
-    when it was measured again is remarked upon: its node may have gone down under the load.
+    A segment without a result is not measured: a burn-in that was shorter than ordered passes nothing, and what is said
+    of the whole node in a segment is said of each of its parts; a part that a segment does not have was not measured
+    in it. One that passed when it was measured again is remarked upon: its node may have gone down under the load.
     """
     subjects: dict[Subject, list[tuple[Segment, Judgement]]] = {}
     for m, one in found:
@@ -90,7 +91,30 @@ def together(
             remark = {"reason_code": "remarked", "reason": f"{one.reason}; a remark: {before}"}
             one = one.model_copy(update=remark)
         subjects.setdefault(one.about, []).append((segment_of(m), one))
-    return [_joined(mine) for mine in subjects.values()]
+    return [_joined(mine) for mine in _of_parts(subjects).values()]
+
+
+_Pairs = list[tuple[Segment, Judgement]]
+
+
+def _of_parts(subjects: dict[Subject, _Pairs]) -> dict[Subject, _Pairs]:
+    """What is said of a node as a whole with each of its parts, where others of its segments have any."""
+    parts = {about: mine for about, mine in subjects.items() if about.op}
+    nodes = {about.ends for about in parts}
+    found = {about: mine for about, mine in subjects.items() if about.op or about.ends not in nodes}
+    for about, mine in parts.items():
+        whole = next((mine for other, mine in subjects.items() if other.ends == about.ends and not other.op), [])
+        there = {segment for segment, _ in (*mine, *whole)}
+        every = {seg: one for other, pairs in parts.items() if other.ends == about.ends for seg, one in pairs}
+        absent = [(segment, _absent(about, every[segment])) for segment in every.keys() - there]
+        found[about] = sorted((*mine, *whole, *absent), key=lambda pair: pair[0])
+    return found
+
+
+def _absent(about: Subject, beside: Judgement) -> Judgement:
+    """A part that a segment does not have, whose other part was judged."""
+    why = {"verdict": "not-measured", "reason_code": "missing-metric", "reason": f"{about.op} was not loaded in it"}
+    return beside.model_copy(update={"about": about, **why, "value": None, "low": None, "high": None, "samples": 0})
 
 
 def _joined(mine: list[tuple[Segment, Judgement]]) -> Judgement:
@@ -107,4 +131,5 @@ def _joined(mine: list[tuple[Segment, Judgement]]) -> Judgement:
         said += [f"and {number_of(len(picked) - SAID, 'more segment')}"] if len(picked) > SAID else []
         why = "; ".join(said)
     samples = sum(one.samples for _, one in mine)
-    return shown[1].model_copy(update={"reason": why, "evidence": evidence, "samples": samples})
+    about = max((one.about for _, one in mine), key=lambda subject: bool(subject.op))
+    return shown[1].model_copy(update={"about": about, "reason": why, "evidence": evidence, "samples": samples})
