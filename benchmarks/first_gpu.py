@@ -10,8 +10,8 @@ Each step has a limit and none ends the others. OUT/NAME.out and .err are what e
 step with its command, seconds and outcome, and OUT/summary.txt the same to read. What did not run says why.
 --emulated: on emulated GPUs that are built here, as the tests do; they show that the steps work and prove no figure.
 
-Exit code 0 where every step that ran ended well, 1 where one failed or reached its limit, 2 without a driver, 130 after
-Ctrl-C.
+Exit code 0 where every step that ran ended well, 1 where one failed or reached its limit, or none ran, 2 without a
+driver, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -36,6 +37,8 @@ from typing import Literal
 ROOT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(ROOT), str(HERE)]
+
+from first_gpu_words import NO_DRIVER  # noqa: E402
 
 Outcome = Literal["ended well", "failed", "reached its limit", "not run"]
 LEAST_S = 5.0
@@ -74,6 +77,7 @@ class Done:
     command: tuple[str, ...]
     seconds: float
     limit_s: float
+    code: int | None = None
 
 
 class Day:
@@ -123,10 +127,12 @@ class Day:
         if step.document and code == 0:
             why = refused(self.out / f"{step.name}.out")
         ended = not why or (code != 0 and code in step.codes)
-        return self._note(step, "ended well" if ended else "failed", why, took, limit)
+        return self._note(step, "ended well" if ended else "failed", why, took, limit, code)
 
-    def _note(self, step: Step, outcome: Outcome, why: str, seconds: float, limit: float) -> Done:
-        done = Done(step.name, outcome, why, tuple(step.words), round(seconds, 1), round(max(limit, 0.0), 1))
+    def _note(
+        self, step: Step, outcome: Outcome, why: str, seconds: float, limit: float, code: int | None = None
+    ) -> Done:
+        done = Done(step.name, outcome, why, tuple(step.words), round(seconds, 1), round(max(limit, 0.0), 1), code)
         self.done.append(done)
         began = "" if outcome != "not run" else f"{step.name}: "
         print(f"{began}{outcome}{f' ({why})' if why else ''}" + (f", {seconds:.1f} s" if seconds else ""), flush=True)
@@ -134,15 +140,14 @@ class Day:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """What a step started goes with it."""
+    """What a step started goes with it, too what does not end when it is asked to."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(5)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def _last(text: str) -> str:
@@ -241,7 +246,9 @@ def engines(folder: Path, day: Day, emulated: bool) -> None:
     lacks = lacks or ("" if made.outcome == "ended well" else "the engine was not built")
     with engine(folder, day, lacks) as remote:
         lacks = lacks or (
-            "" if remote else f"the engine's server did not start: {_last((day.out / '40-server.err').read_text())}"
+            ""
+            if remote
+            else f"the engine's server did not start: {_last((day.out / '40-server.err').read_text(errors='replace'))}"
         )
         copies = [sys.executable, "-m", "toolkit.lease.programs.copybench", "--json"]
         small = [*copies, "--bytes", str(SMALL["largest_bytes"])] if emulated else copies
@@ -255,14 +262,16 @@ def engines(folder: Path, day: Day, emulated: bool) -> None:
                     day.run(Step(f"42-train-{way}-{batch}-{turn}", 60, words, environment, needs))
 
 
-def by_torch() -> list[Step]:
-    """Compute, load and training by PyTorch, where a Python of this machine has it."""
+def by_torch(day: Day) -> list[Step]:
+    """Compute, load and training by PyTorch, where a Python of this machine has it, which is looked for while there is
+    time."""
     from toolkit.here import find_torch, interpreters
     from validation.measures.compute.gpu_rates import shapes
     from validation.probes.deepbench import LISTS
 
-    version, python = find_torch(interpreters())
-    needs = "" if version else "no PyTorch is here"
+    in_time = day.left() >= LEAST_S
+    version, python = find_torch(interpreters()) if in_time else ("", "")
+    needs = "" if version else "no PyTorch is here" if in_time else "no time was left"
     lists = {"lists": list(LISTS), "precisions": ["fp32", "tf32", "bf16", "fp16", "fp8"], "most": 12}
     rest = {"sustained": list(shapes()), "least_s": 0.02, "batches": 3, "exact": 5, "python": python, "anyway": True}
     burn = {"seconds": 20, "python": python, "anyway": True}
@@ -325,8 +334,9 @@ def everything(day: Day, folder: Path, emulated: bool) -> None:
     for step in [*words_of_the_machine(), *documents(emulated), *other_copies(folder, emulated)]:
         day.run(step)
     engines(folder, day, emulated)
-    for step in [*product(), *by_torch()]:
-        day.run(step)
+    for steps in (lambda: product(), lambda: by_torch(day)):
+        for step in steps():
+            day.run(step)
 
 
 def main() -> int:
@@ -336,8 +346,8 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="folder for the records (default: first-gpu-TIME)")
     parser.add_argument("--emulated", type=int, default=0, metavar="GPUS", help="on so many emulated GPUs")
     given = parser.parse_args()
-    if given.minutes <= 0:
-        parser.error("--minutes: more than 0 is wanted")
+    if not 0 < given.minutes < math.inf:
+        parser.error("--minutes: a number of more than 0 is wanted")
     began = _now()
     out: Path = given.out or Path(f"first-gpu-{began.replace(':', '-')[:19]}Z")
     if out.exists() and any(out.iterdir()):
@@ -363,9 +373,10 @@ def main() -> int:
     print(f"records: {out}/summary.txt")
     if code:
         return code
-    if day.done[0].outcome != "ended well":
+    if day.done[0].code == NO_DRIVER:
         return 2
-    return int(any(one.outcome in ("failed", "reached its limit") for one in day.done))
+    outcomes = {one.outcome for one in day.done}
+    return int(bool(outcomes & {"failed", "reached its limit"}) or "ended well" not in outcomes)
 
 
 if __name__ == "__main__":

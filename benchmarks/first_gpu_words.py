@@ -4,7 +4,8 @@
 
 driver: functions by name and version, errors with their texts, attributes, limits, codes of NVML, faults that a program
 meets. machine: nvidia-smi and the kernel, in their own words. kernels: the toolkit's own kernels, compiled by this
-driver and held against what they have to compute. Exit code 1 where there is no driver, or a kernel computed wrongly.
+driver and held against what they have to compute. What a part cannot ask costs no other ("failed" in its place).
+Exit code 1 where something was not answered or a kernel computed wrongly, 3 where there is no driver.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ VERSIONS = (2000, 3020, 4000, 7000, 11030, 11040, 12000, 12040, 12050, 12080, 13
 """Of CUDA, at which a function changed."""
 ERRORS, ATTRIBUTES, LIMITS, LINKS, FUNCTION_ATTRIBUTES = 1000, 200, 14, 40, 20
 """Numbers below which all are asked for."""
+NO_DRIVER = 3
+"""Exit code where there is no driver, or no GPU that it finds."""
 ONE_NUMBER = (
     "CurrPcieLinkGeneration", "CurrPcieLinkWidth", "MaxPcieLinkGeneration", "MaxPcieLinkWidth",
     "GpuMaxPcieLinkGeneration", "PcieReplayCounter", "PcieSpeed", "PcieLinkMaxSpeed", "PowerUsage",
@@ -74,16 +77,29 @@ def number(call: Callable[..., int], *given: Any, kind: Any = ctypes.c_int, afte
     return [code, value.value]
 
 
+def part(call: Callable[[], Any]) -> Any:
+    """What it says, or why it cannot: an older driver lacks functions."""
+    try:
+        return call()
+    except Exception as fault:  # nobody asks this machine a second time
+        return {"failed": f"{type(fault).__name__}: {fault}"}
+
+
+def address_of(cuda: ctypes.CDLL, name: str, version: int) -> list[Any]:
+    """Code, status and name of what cuGetProcAddress finds; before CUDA 12.0 it tells no status."""
+    found, status = ctypes.c_void_p(), ctypes.c_int(-1)
+    given = (name.encode(), ctypes.byref(found), version, ctypes.c_uint64(0))
+    if hasattr(cuda, "cuGetProcAddress_v2"):
+        return [cuda.cuGetProcAddress_v2(*given, ctypes.byref(status)), status.value, name_of(found.value)]
+    return [cuda.cuGetProcAddress(*given), None, name_of(found.value)]
+
+
 def functions(cuda: ctypes.CDLL, newest: int) -> dict[str, Any]:
     """What cuGetProcAddress answers for every name at every version, and where the engine has another function."""
     declared, table = entries(), {}
     for name in sorted({name for name, _, _ in declared} | {"cuGetExportTable", "cuNoSuchFunction"}):
         for version in (*VERSIONS, newest):
-            found, status = ctypes.c_void_p(), ctypes.c_int(-1)
-            code = cuda.cuGetProcAddress_v2(
-                name.encode(), ctypes.byref(found), version, ctypes.c_uint64(0), ctypes.byref(status)
-            )
-            table[f"{name} {version}"] = [code, status.value, name_of(found.value)]
+            table[f"{name} {version}"] = address_of(cuda, name, version)
     others = [
         [name, version, symbol, table[f"{name} {version}"][2]]
         for name, version, symbol in declared
@@ -118,26 +134,52 @@ def met(cuda: ctypes.CDLL) -> dict[str, int]:
     }
 
 
+def device(cuda: ctypes.CDLL, index: int) -> dict[str, Any]:
+    """Every attribute of a GPU that has one."""
+    code, handle = number(cuda.cuDeviceGet, after=(index,))
+    asked = {key: number(cuda.cuDeviceGetAttribute, after=(key, handle)) for key in range(ATTRIBUTES)}
+    return {"code": code, "attributes": asked}
+
+
+def in_context(cuda: ctypes.CDLL) -> dict[str, Any]:
+    """Limits, memory and faults of the first GPU."""
+    context = ctypes.c_void_p()
+    code = cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    if code:
+        return {"failed": f"cuDevicePrimaryCtxRetain: code {code}"}
+    cuda.cuCtxSetCurrent(context)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+
+    def memory() -> list[int]:
+        return [cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), free.value, total.value]
+
+    def limits() -> dict[int, list[int]]:
+        return {k: number(cuda.cuCtxGetLimit, kind=ctypes.c_size_t, after=(k,)) for k in range(LIMITS)}
+
+    return {"limits": part(limits), "memory": part(memory), "faults": part(lambda: met(cuda))}
+
+
 def driver() -> dict[str, Any]:
     """Of libcuda and NVML."""
     cuda = ctypes.CDLL("libcuda.so.1")
     told: dict[str, Any] = {"cuInit": cuda.cuInit(0), "version": number(cuda.cuDriverGetVersion)}
     told["emulated"] = hasattr(cuda, "elasticAiEmulated")
-    told["functions"], told["errors"] = functions(cuda, told["version"][1]), errors(cuda)
-    told["devices"] = []
-    for index in range(number(cuda.cuDeviceGetCount)[1]):
-        code, device = number(cuda.cuDeviceGet, after=(index,))
-        asked = {key: number(cuda.cuDeviceGetAttribute, after=(key, device)) for key in range(ATTRIBUTES)}
-        told["devices"].append({"code": code, "attributes": asked})
-    context = ctypes.c_void_p()
-    if told["devices"] and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0:
-        cuda.cuCtxSetCurrent(context)
-        told["limits"] = {k: number(cuda.cuCtxGetLimit, kind=ctypes.c_size_t, after=(k,)) for k in range(LIMITS)}
-        free, total = ctypes.c_size_t(), ctypes.c_size_t()
-        told["memory"] = [cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)), free.value, total.value]
-        told["faults"] = met(cuda)
-    told["nvml"] = nvml()
+    told["functions"] = part(lambda: functions(cuda, told["version"][1]))
+    told["errors"] = part(lambda: errors(cuda))
+    count = number(cuda.cuDeviceGetCount)[1]
+    told["devices"] = [part(lambda index=index: device(cuda, index)) for index in range(count)]
+    if told["devices"]:
+        told |= in_context(cuda)
+    told["nvml"] = part(nvml)
     return told
+
+
+def unanswered(told: Any) -> list[str]:
+    """What parts said why they could not, at any depth."""
+    if isinstance(told, dict):
+        own = [told["failed"]] if "failed" in told else []
+        return own + [words for value in told.values() for words in unanswered(value)]
+    return [words for value in told for words in unanswered(value)] if isinstance(told, list) else []
 
 
 def nvml() -> dict[str, Any]:
@@ -271,9 +313,14 @@ def main() -> int:
         told = what()
     except (OSError, RuntimeError) as fault:
         print(fault, file=sys.stderr)
-        return 1
+        return NO_DRIVER if isinstance(fault, OSError) else 1
     print(json.dumps(told, indent=1))
-    return int(told.get("cuInit", 0) != 0 or not all(told.get("right", {}).values()))
+    if told.get("cuInit", 0) != 0:
+        print(f"cuInit: code {told['cuInit']}", file=sys.stderr)
+        return NO_DRIVER
+    for words in unanswered(told):
+        print(words, file=sys.stderr)
+    return int(bool(unanswered(told)) or not all(told.get("right", {}).values()))
 
 
 if __name__ == "__main__":

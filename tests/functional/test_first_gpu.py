@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import time
+from ctypes import CDLL
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from validation.base.project import ROOT
 PROGRAM = ROOT / "benchmarks/first_gpu.py"
 sys.path.insert(0, str(PROGRAM.parent))
 import first_gpu  # noqa: E402
+import first_gpu_words  # noqa: E402
 from first_gpu import Day, Step  # noqa: E402
 
 pytestmark = pytest.mark.engines
@@ -69,6 +72,90 @@ def test_a_step_that_hangs_or_fails_or_is_not_there_ends_no_other(tmp_path: Path
     assert run.run(Step("three", 9, [str(tmp_path / "absent")])).outcome == "failed"
     assert run.run(Step("four", 9, SLEEP, needs="no PyTorch is here")).why == "no PyTorch is here"
     assert run.run(Step("five", 9, ["true"])).outcome == "ended well"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+def test_what_a_step_started_goes_with_it_though_it_does_not_listen(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    deaf = "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    deaf += f"open({str(note)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    leader = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {deaf!r}]); time.sleep(600)"
+    assert day(tmp_path).run(Step("one", 6, [sys.executable, "-c", leader])).outcome == "reached its limit"
+    until = time.monotonic() + 10
+    while (
+        Path(f"/proc/{note.read_text()}").exists()
+        and "zombie" not in Path(f"/proc/{note.read_text()}/status").read_text()
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+class Older:
+    """A libcuda of before CUDA 12.0, which has not all functions of later ones, and answers 0."""
+
+    LACKS = ("cuGetProcAddress_v2", "cuDeviceGetAttribute", "elasticAiEmulated")
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self.LACKS:
+            raise AttributeError(f"libcuda.so.1: undefined symbol: {name}")
+        return lambda *_: 0
+
+
+def test_an_older_driver_costs_what_it_lacks_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def loaded(name: str | None) -> Any:
+        return Older() if name == "libcuda.so.1" else CDLL(name)
+
+    def one(call: Any, *given: Any, kind: Any = None, after: Any = ()) -> list[int]:
+        return [0, 1 if call is not None else 0]
+
+    monkeypatch.setattr(first_gpu_words.ctypes, "CDLL", loaded)
+    monkeypatch.setattr(first_gpu_words, "number", one)
+    monkeypatch.setattr(sys, "argv", ["first_gpu_words.py", "driver"])
+    assert first_gpu_words.main() == 1
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert told["functions"]["by_version"]["cuInit 2000"] == [0, None, None]
+    assert told["devices"] == [{"failed": "AttributeError: libcuda.so.1: undefined symbol: cuDeviceGetAttribute"}]
+    assert set(told["faults"].values()) == {0}
+    assert "undefined symbol: cuDeviceGetAttribute" in said.err
+
+
+@pytest.mark.parametrize("minutes", ["0", "-1", "nan", "inf"])
+def test_minutes_are_a_number_above_nothing(minutes: str, tmp_path: Path) -> None:
+    words = [sys.executable, str(PROGRAM), f"--minutes={minutes}", "--out", str(tmp_path / "out")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "--minutes: a number of more than 0 is wanted" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        ("sys.exit(0)", "sys.exit(0)", 0),
+        ("sys.exit(0)", "sys.exit(5)", 1),
+        ("sys.exit(3)", "sys.exit(0)", 2),
+        ("sys.exit(1)", "sys.exit(0)", 1),
+        (None, None, 1),
+    ],
+)
+def test_the_exit_code_tells_a_driver_that_is_not_there_from_a_step_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str | None, second: str | None, code: int
+) -> None:
+    def everything(run: Day, folder: Path, emulated: bool) -> None:
+        for name, words in (("10-driver", first), ("11", second)):
+            lacks = "" if words else "no time was left"
+            run.run(Step(name, 20, [sys.executable, "-c", f"import sys; {words}"], needs=lacks))
+
+    monkeypatch.setattr(first_gpu, "everything", everything)
+    monkeypatch.setattr(sys, "argv", ["first_gpu.py", "--out", str(tmp_path / "out")])
+    assert first_gpu.main() == code
 
 
 def test_without_time_left_a_step_is_not_run_and_says_so(tmp_path: Path) -> None:
