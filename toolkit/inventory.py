@@ -27,6 +27,7 @@ from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.base.project import ROOT
 from validation.base.secret_words import secret_name, secret_text
+from validation.base.unread_variables import unread
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology, UnitPart
 from validation.model.base import explain
 from validation.rules.witness import site_tests
@@ -394,7 +395,7 @@ def read_site(inventory: Path) -> Site:
     LabError where the inventory lists a lab that is not up.
     """
     _check_path(inventory)
-    broken = syntax_fault(inventory) or twin_fault(inventory)
+    broken = syntax_fault(inventory) or twin_fault(inventory) or unread(inventory)
     if broken:
         raise InventoryError(broken)
     refuse_absent_lab(inventory)

@@ -22,6 +22,7 @@ CODE = {
     "preflight_node": ("first_reboot",),
     "stack": ("nic_list", "stack_data", "stack_effective", "stack_faults", "stack_notes"),
     "systems": ("system_lacks",),
+    "unread": ("unread_variables",),
     "upgrade": ("stack_changes",),
 }
 

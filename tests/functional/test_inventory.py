@@ -215,6 +215,29 @@ def test_a_fault_in_group_vars_is_found_there(site: Path) -> None:
     assert fault(site).startswith(f"{site}/group_vars/gpu_servers.yml:3: gpu1: training_slots: ")
 
 
+@pytest.mark.parametrize(
+    ("read", "unread", "cure"),
+    [
+        ("group_vars/all/vault.yml", "group_vars/all.yml", "move it to {site}/group_vars/all/main.yml"),
+        ("group_vars/gpu_servers/machine.yml", "group_vars/gpu_servers.json", "group_vars/gpu_servers/main.json"),
+        ("host_vars/gpu1/own.yml", "host_vars/gpu1.yaml", "host_vars/gpu1/main.yaml"),
+        ("host_vars/gpu.1.yml", "host_vars/gpu.1.yaml", "make one file of them"),
+        ("group_vars/all", "group_vars/all.yml", "make one file of them"),
+    ],
+)
+def test_variables_that_ansible_does_not_read_are_refused(site: Path, read: str, unread: str, cure: str) -> None:
+    """Of a folder and a file of one name Ansible takes the folder alone: profile, fabric and login were gone."""
+    for name in (read, unread):
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text("planted: true\n" if not name.endswith("json") else '{"planted": true}')
+    said = fault(site)
+    first = f"{site / read}" if read.count("/") == 1 else f"{(site / read).parent}/"
+    assert said.startswith(f"{site / unread}: Ansible does not read it, since {first} is there too; ")
+    assert cure.format(site=site) in said
+    (site / unread).unlink()
+    read_inventory(site)
+
+
 def test_no_gpu_servers_is_refused(site: Path) -> None:
     (site / "hosts.yml").write_text("all:\n  children:\n    heads:\n      hosts:\n        head1: {}\n")
     assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; add the machines to be accepted"

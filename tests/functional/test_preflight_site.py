@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
 
 from tests.support.node_modules import ROOT, load
 from tests.support.preflight_case import NODE, WANTED, preflight, reasons
@@ -126,3 +128,33 @@ def test_a_node_that_a_reboot_did_not_bring_to_its_newest_kernel_is_not_rebooted
 def test_headers_of_a_kernel_that_is_left_behind_are_not_asked_for() -> None:
     assert site({**NEWER, "headers": "missing"}, reboots=True) == []
     assert any("headers are neither" in one for one in site({**NEWER, "headers": "missing"}))
+
+
+def test_variables_that_ansible_does_not_read_are_named_before_anything_is_changed(tmp_path: Path) -> None:
+    """By the role's own words, on one node of the site: the first."""
+    (tmp_path / "group_vars/all").mkdir(parents=True)
+    (tmp_path / "group_vars/all.yml").write_text("fabric: roce40\n")
+    parts = yaml.safe_load((ROOT / "roles/preflight/vars/main.yml").read_text())["__preflight_findings_by_part"]
+    (take,) = [part["take"] for part in parts if "unread_variables" in part["take"]]
+    named: Any = load("plugins/plugin_utils/unread.py")
+    environment = NativeEnvironment()
+    environment.filters["elastic_ai.toolkit.unread_variables"] = named.unread_variables
+
+    def found(host: str, folder: Path | None) -> Any:
+        play = {"inventory_hostname": host, "ansible_play_hosts_all": ["head", "gpu1"]}
+        return environment.from_string(take).render(**play, inventory_dir=str(folder) if folder else None)
+
+    (said,) = found("head", tmp_path)
+    assert said.startswith(f"{tmp_path}/group_vars/all.yml: Ansible does not read it")
+    assert found("gpu1", tmp_path) == found("head", None) == []
+    (tmp_path / "group_vars/all.yml").unlink()
+    assert found("head", tmp_path) == []
+
+
+def test_every_variable_of_the_packaged_inventories_is_read() -> None:
+    named: Any = load("plugins/plugin_utils/unread.py")
+    folders = [path for path in (ROOT / "inventories").iterdir() if path.is_dir()]
+    assert len(folders) > 5
+    assert [said for folder in folders for said in named.unread_variables(str(folder))] == []
+    # a file that a page says to put into group_vars/all would hide group_vars/all.yml
+    assert [path for folder in folders for path in folder.glob("*_vars/*.yml")] == []
