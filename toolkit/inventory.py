@@ -27,7 +27,7 @@ from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import others, refuse_absent_lab
 from validation.base.project import ROOT
 from validation.base.secret_words import secret_name, secret_text
-from validation.base.unread_variables import unread
+from validation.base.unread_variables import of_no_group, unread
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology, UnitPart
 from validation.model.base import explain
 from validation.rules.witness import site_tests
@@ -401,6 +401,8 @@ def read_site(inventory: Path) -> Site:
     refuse_absent_lab(inventory)
     source = read_source(inventory, {*_HostVars.model_fields, *NAMES})
     members = {group: source.members(group) for group in GROUPS}
+    if misnamed := of_no_group(inventory, source.groups, (*GROUPS, "all")):
+        raise InventoryError(misnamed)
     if not members["gpu_servers"]:
         where = locate(inventory, None, ()) or str(inventory)
         raise InventoryError(f"{where}: no host in group gpu_servers; add the machines to be accepted")

@@ -238,6 +238,20 @@ def test_variables_that_ansible_does_not_read_are_refused(site: Path, read: str,
     read_inventory(site)
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("gpu_server.yml", "gpu_servers"), ("gpu-servers/machine.yml", "gpu_servers"), ("clent.yml", "clients"),
+     ("of_another_site.yml", None)],
+)  # fmt: skip
+def test_variables_of_a_group_that_is_spelt_otherwise_are_refused(site: Path, name: str, meant: str | None) -> None:
+    (site / "group_vars" / name).parent.mkdir(parents=True)
+    (site / "group_vars" / name).write_text("planted: true\n")
+    if meant is None:
+        read_inventory(site)
+    else:
+        assert fault(site).endswith(f"; did you mean {meant}?")
+
+
 def test_no_gpu_servers_is_refused(site: Path) -> None:
     (site / "hosts.yml").write_text("all:\n  children:\n    heads:\n      hosts:\n        head1: {}\n")
     assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; add the machines to be accepted"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 
 ORDER = ("", ".yml", ".yaml", ".json")
@@ -20,6 +22,18 @@ def unread(inventory: Path) -> str:
                 first = f"{there[0]}/" if there[0].is_dir() else str(there[0])
                 cure = f"move it to {there[0]}/main{there[1].suffix}" if there[0].is_dir() else "make one file of them"
                 return f"{there[1]}: Ansible does not read it, since {first} is there too; {cure}"
+    return ""
+
+
+def of_no_group(inventory: Path, groups: Collection[str], known: Collection[str]) -> str:
+    """The first file in group_vars of a group that the inventory does not have, with a name like one of `known`, in a
+    sentence; "" where there is none. What another site's inventory has beside it is left alone."""
+    folder = (inventory if inventory.is_dir() else inventory.parent) / "group_vars"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        name = path.name if path.is_dir() else _name(path)
+        meant = get_close_matches(name.replace("-", "_"), known, 1, 0.8) if name not in groups else []
+        if meant:
+            return f"{path}: Ansible does not read it, since no group is named {name}; did you mean {meant[0]}?"
     return ""
 
 
