@@ -90,8 +90,9 @@ class MungeRotation:
         elif back:
             return Done("munge-key", "nothing to do", why="no rotation of the munge key is open")
         else:
-            note = {"began": now(), "step": "begun", "direction": "forward", "partitions": []}
+            note = {"began": now(), "step": "begun", "direction": "forward", "partitions": [], "placed": False}
             note = dict(self.machines.on_head("begin", what="munge-key", note=note)["note"])
+        note.setdefault("placed", note["step"] != "begun")  # an earlier release's: its "hold" can come after a placing
         running = self.pool.jobs().running
         back, interrupted = back or note["direction"] == "back", False
         try:
@@ -139,6 +140,7 @@ class MungeRotation:
     def _exchanged(self, note: dict[str, Any], which: str) -> str:
         """The key everywhere, munge restarted and tried; why not, "" where all of it is."""
         files = self.machines.on_head("held", what="munge-key")["files"]
+        note["placed"] = True  # it stays so, whatever step a later call is stopped in
         self._step(note, f"place {which}", f"placing the {which} key on {number_of(len(self.machines.nodes), 'node')}")
         _, faults = self.machines.each("place", self._files(files[f"{which}.munge.key"]))
         if faults:
@@ -179,9 +181,8 @@ class MungeRotation:
 
     def _back(self, note: dict[str, Any], why: str) -> tuple[Any, str, Faults]:
         """To the old key, as far as nodes answer; what does not is named, and the rotation stays open."""
-        touched = note["step"] not in ("begun", "hold")
         note["direction"] = "back"
-        if touched:
+        if note["placed"]:
             left = self._old_everywhere(note)
             if left:
                 self.pool.set_all(note["partitions"], "UP")
