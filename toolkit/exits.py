@@ -248,11 +248,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     },
     "rotate": {
         Exit.OK: "all is exchanged and tried on every node, or nothing was to do (--dry-run: the plan was printed)",
-        Exit.FAILED: "a node failed: all have the old key again, or the rotation is open and the same command goes on; "
-        "each node is named",
+        Exit.FAILED: "a node or Slurm failed: all have the old key again, or the rotation is open and the same command "
+        "goes on; each node is named, and it is said where no job starts meanwhile",
         Exit.USAGE: f"{_USAGE}, or a node does not answer or has another key; nothing was changed",
-        Exit.INCOMPLETE: "all is exchanged, and a node was left out (`--without`), or a job ended meanwhile",
-        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was begun was taken back, or the next call ends it",
+        Exit.INCOMPLETE: "all is exchanged, and a node was left out (`--without`), or a job ended meanwhile or "
+        "could not be read",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was begun was taken back, or was at its end, or the next call ends it",
     },
     "mirror plan": {
         Exit.OK: "the plan was printed, and the repositories have all that the roles install",

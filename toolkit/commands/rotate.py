@@ -71,8 +71,9 @@ def rotate(
                     _print(found, dry_run)
                 if found.state == "open" and not dry_run:
                     break
-    except KeyboardInterrupt:
-        click.echo("interrupted; the same command ends what it had begun, or takes it back with --back", err=True)
+    except KeyboardInterrupt as stopped:
+        words = str(stopped) or "the same command ends what it had begun, or takes it back with --back"
+        click.echo(f"interrupted; {words}", err=True)
         raise SystemExit(Exit.INTERRUPTED) from None
     if as_json:
         answers.say("rotate", {"left_out": list(without), "rotations": [one.document() for one in done]})
@@ -86,7 +87,7 @@ def _code(done: list[Done], without: tuple[str, ...], back: bool, dry_run: bool)
         return Exit.INTERRUPTED
     if any(one.state == "open" or (one.state == "gone back" and not back and one.why) for one in done):
         return Exit.FAILED
-    return Exit.INCOMPLETE if without or any(one.lost for one in done) else Exit.OK
+    return Exit.INCOMPLETE if without or any(one.lost or one.unread for one in done) else Exit.OK
 
 
 def _print(found: Done, dry_run: bool) -> None:
@@ -102,6 +103,8 @@ def _print(found: Done, dry_run: bool) -> None:
         click.echo(f"job {job} ended meanwhile: {state}", err=True)
     for name, reason in found.left.items():
         click.echo(f"{name} is not done: {reason}", err=True)
+    if found.unread:
+        click.echo(found.unread, err=True)
     why = f": {found.why}" if found.why else ""
     paused = f"; no job started for {found.paused_s:.0f} s" if found.paused_s else ""
     went = f"; {number_of(found.running - len(found.lost), 'job')} went on" if found.running and not dry_run else ""

@@ -6,8 +6,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from toolkit.errors import UsageFault
+from toolkit.errors import LeaseError, UsageFault
 from toolkit.lease.jobs.slurm_json import parse_jobs
 from toolkit.lease.jobs.slurm_text import SlurmJob
 from toolkit.node.head import Head, last_words
@@ -17,7 +18,17 @@ FRESH_S = 5.0
 """A job that began less than this before may still be at work on its first steps. Project default."""
 SETTLED_S = 90.0
 """How long jobs that are starting or ending are waited for. Project default."""
+PATIENCE_S = 60.0
+"""How long a scheduler that does not answer is asked again while jobs are held. Project default."""
+PAUSE_S = 2.0
 _PARTITION = re.compile(r"^PartitionName=(\S+) .*?\bState=(\S+)", re.MULTILINE)
+
+
+T = TypeVar("T")
+
+
+class SchedulerFault(UsageFault):
+    """The controller does not answer, or what it answers cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +44,24 @@ class Pool:
     """The controller, as far as its starts are concerned."""
 
     def __init__(self, head: Head, clock: Callable[[], float] = time.monotonic) -> None:
-        """`head`: where it runs."""
-        self.head, self.clock = head, clock
+        """`head`: where it runs. `patience_s`: how long it is asked again where it does not answer."""
+        self.head, self.clock, self.patience_s = head, clock, 0.0
+
+    def _patient(self, ask: Callable[[], T]) -> T:
+        """SchedulerFault where it does not answer for `patience_s`."""
+        until = self.clock() + self.patience_s
+        while True:
+            try:
+                return ask()
+            except (UsageFault, LeaseError) as fault:
+                if self.clock() >= until:
+                    raise SchedulerFault(str(fault)) from None
+            time.sleep(PAUSE_S)
 
     def _asked(self, words: Sequence[str]) -> bytes:
+        return self._patient(lambda: self._once(words))
+
+    def _once(self, words: Sequence[str]) -> bytes:
         done = self.head.run(words)
         if done.returncode != 0:
             raise UsageFault(
@@ -45,7 +70,7 @@ class Pool:
         return done.stdout
 
     def _jobs(self) -> list[SlurmJob]:
-        return parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
+        return self._patient(lambda: parse_jobs(self._once(["squeue", "--json", "--all", "--states=all"])))
 
     def jobs(self) -> Jobs:
         """All of now."""

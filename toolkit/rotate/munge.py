@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from toolkit.errors import UsageFault
 from toolkit.node.head import Head
-from toolkit.rotate import there
-from toolkit.rotate.holding import Pool
-from toolkit.rotate.nodes import Faults, Machines, Say, listed
+from toolkit.rotate import holding, there
+from toolkit.rotate.holding import Pool, SchedulerFault
+from toolkit.rotate.nodes import AGAIN, Faults, Machines, RotationFault, Say, listed
 from toolkit.rotate.outcome import Done
 from toolkit.upgrade.state import now
 from validation.base.counting import number_of
+from validation.base.errors import ToolkitError
 
 LEAD_S = 3.0
 """From the order to restart until the moment at which all nodes do: every ssh connection is there by then."""
@@ -26,6 +28,9 @@ CANNOT = (
     "what was sealed with the old key is refused afterwards; no seal lasts longer than five minutes by default",
 )
 Direction = Literal["forward", "back"]
+HELD = "no job starts meanwhile"
+UNSURE = "it can be that no job starts meanwhile"
+ENDS_IT = "run toolkit rotate munge-key again, or with --back"
 
 
 class MungeRotation:
@@ -38,6 +43,8 @@ class MungeRotation:
         self.looked: dict[str, dict[str, Any]] = {}
         self.paused_at: float | None = None
         self.paused_s = 0.0
+        self.held = ""
+        """HELD, UNSURE, or "" where jobs start."""
 
     def _look(self, opened: bool = False) -> dict[str, Any]:
         """The open rotation's note, {} without one. UsageFault where a node cannot take part."""
@@ -85,27 +92,68 @@ class MungeRotation:
     def go(self, back: bool = False) -> Done:
         """All of it. One that was stopped is ended: forward, or back where it was going back or that is asked for."""
         began, note = self.clock(), self._look(opened=back)
-        if note:
+        opened = bool(note)
+        if opened:
             self.say(f"a rotation of the munge key, begun {note['began']}, stopped in step {note['step']}; ending it")
+            note.setdefault("placed", note["step"] != "begun")  # an earlier release's, whose "hold" can come later
+            self.held, self.pool.patience_s = UNSURE, holding.PATIENCE_S
         elif back:
             return Done("munge-key", "nothing to do", why="no rotation of the munge key is open")
-        else:
-            note = {"began": now(), "step": "begun", "direction": "forward", "partitions": [], "placed": False}
-            note = dict(self.machines.on_head("begin", what="munge-key", note=note)["note"])
-        note.setdefault("placed", note["step"] != "begun")  # an earlier release's: its "hold" can come after a placing
-        running = self.pool.jobs().running
-        back, interrupted = back or note["direction"] == "back", False
-        try:
-            state, why, left = self._back(note, "") if back else self._forward(note)
-        except KeyboardInterrupt:
-            self.say("interrupted; going back to the old key")
-            state, why, left = self._back(note, "interrupted")
-            interrupted = True
-        lost = self.pool.lost(running) if state != "open" else {}
+        with self._said_while_held():
+            running, unread = self._running(opened)
+            if not opened:
+                note = {"began": now(), "step": "begun", "direction": "forward", "partitions": [], "placed": False}
+                note = dict(self.machines.on_head("begin", what="munge-key", note=note)["note"])
+                self.pool.patience_s = holding.PATIENCE_S
+            state, why, left, interrupted = self._ended(note, back or note["direction"] == "back")
+        lost: dict[int, str] = {}
+        if state != "open" and not unread:
+            try:
+                lost = self.pool.lost(running)
+            except SchedulerFault as fault:
+                unread = _unread(fault)
         return Done(
             "munge-key", state, {}, (), left, len(running), 0, lost, self.clock() - began, self.paused_s, why,
-            interrupted,
+            interrupted, unread,
         )  # fmt: skip
+
+    def _running(self, opened: bool) -> tuple[tuple[int, ...], str]:
+        """Jobs that run, or why they are not known: the scheduler can be mute for what a stopped call left."""
+        try:
+            return self.pool.jobs().running, ""
+        except SchedulerFault as fault:
+            if not opened:
+                raise UsageFault(f"{fault}; nothing was changed") from None
+            return (), _unread(fault)
+
+    def _ended(self, note: dict[str, Any], back: bool) -> tuple[Any, str, Faults, bool]:
+        """State, why, nodes that are left, and whether Ctrl-C came."""
+        try:
+            return *(self._back(note, "") if back else self._forward(note)), False
+        except KeyboardInterrupt:
+            if note["step"] == "release":  # all nodes have one key, and it was tried
+                self.say("interrupted at its end")
+                self._up(note)
+                self.machines.on_head("end", what="munge-key")
+                return "gone back" if note["direction"] == "back" else "done", "interrupted at its end", {}, True
+            self.say("interrupted; going back to the old key")
+            return *self._back(note, "interrupted"), True
+
+    @contextlib.contextmanager
+    def _said_while_held(self) -> Iterator[None]:
+        """Whatever stops it, nobody is left with a pool in which no job starts and without a word of it."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"{self.held}: {ENDS_IT}" if self.held else "") from None
+        except (ToolkitError, OSError) as fault:
+            if not self.held:
+                raise
+            raise RotationFault(f"{str(fault).removesuffix(AGAIN)}; {self.held}: {ENDS_IT}") from fault
+        except Exception:
+            if self.held:
+                self.say(f"{self.held}: {ENDS_IT}")
+            raise
 
     def _step(self, note: dict[str, Any], step: str, words: str) -> None:
         note["step"] = step
@@ -115,19 +163,27 @@ class MungeRotation:
     def _hold(self, note: dict[str, Any]) -> None:
         note["partitions"] = sorted({*note["partitions"], *self.pool.open_partitions()})
         self._step(note, "hold", "holding new jobs; what runs goes on")
-        self.paused_at = self.clock()
+        self.paused_at, self.held = self.clock(), HELD
         self.pool.set_all(note["partitions"], "DOWN")
+
+    def _up(self, note: dict[str, Any]) -> None:
+        self.pool.set_all(note["partitions"], "UP")
+        self.held = ""
 
     def _release(self, note: dict[str, Any]) -> None:
         self._step(note, "release", "jobs start again")
-        self.pool.set_all(note["partitions"], "UP")
+        self._up(note)
         if self.paused_at is not None:
             self.paused_s += self.clock() - self.paused_at
         self.machines.on_head("end", what="munge-key")
 
     def _forward(self, note: dict[str, Any]) -> tuple[Any, str, Faults]:
-        self._hold(note)
-        if moving := self.pool.settle():
+        try:
+            self._hold(note)
+            moving = self.pool.settle()
+        except SchedulerFault as fault:
+            return self._back(note, str(fault))
+        if moving:
             why = f"job {', '.join(map(str, moving[:5]))} is starting or ending for more than a minute"
             return self._back(note, why)
         why = self._exchanged(note, "new")
@@ -185,7 +241,7 @@ class MungeRotation:
         if note["placed"]:
             left = self._old_everywhere(note)
             if left:
-                self.pool.set_all(note["partitions"], "UP")
+                self._up(note)
                 return "open", f"{why}; not back on {listed(left)}" if why else f"not back on {listed(left)}", left
         self._release(note)
         return "gone back", why, {}
@@ -199,3 +255,7 @@ class MungeRotation:
         head = self.machines.on_head("look")
         _, more = self.machines.all("restart", MOST_AT_ONCE, unit="munge.service", at=head["clock"] + LEAD_S)
         return {**self._check(), **more, **faults}
+
+
+def _unread(fault: SchedulerFault) -> str:
+    return f"whether jobs ended meanwhile was not read: {fault}"

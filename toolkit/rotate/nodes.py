@@ -17,6 +17,7 @@ from validation.model import Node, Topology
 AT_ONCE = 32
 TIMEOUT_S = 120.0
 GROUPS = ("heads", "gpu_servers", "clients")
+AGAIN = "; run the same command again"
 Say = Callable[[str], None]
 Faults = dict[str, str]
 """Node -> why."""
@@ -53,7 +54,7 @@ class Machines:
         """A verb on the head. RotationFault where it is not done."""
         said = ask(self.head, verb, asked)
         if isinstance(said, str):
-            raise RotationFault(f"{self.head.name}: {said}; run the same command again")
+            raise RotationFault(f"{self.head.name}: {said}{AGAIN}")
         return said
 
     def each(

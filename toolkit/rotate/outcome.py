@@ -14,7 +14,7 @@ State = Literal["planned", "nothing to do", "done", "gone back", "open"]
 class Done:
     """`changes`: by node; `cannot`: what cannot be had without a pause; `left`: nodes that are not done, and why;
     `lost`: jobs that did not go on; `running`, `waiting`: how many jobs are concerned; `interrupted`: by Ctrl-C,
-    after which it went back."""
+    after which it went back; `unread`: why nobody knows whether jobs ended meanwhile."""
 
     what: What
     state: State
@@ -28,6 +28,7 @@ class Done:
     paused_s: float = 0.0
     why: str = ""
     interrupted: bool = False
+    unread: str = ""
 
     def document(self) -> dict[str, object]:
         """As --json prints it."""
@@ -35,5 +36,6 @@ class Done:
             "what": self.what, "state": self.state, "changes": self.changes, "cannot": list(self.cannot),
             "left": self.left, "jobs_running": self.running, "jobs_waiting": self.waiting,
             "jobs_lost": {str(job): state for job, state in self.lost.items()}, "seconds": round(self.seconds, 1),
-            "paused_s": round(self.paused_s, 1), "why": self.why,
+            "paused_s": round(self.paused_s, 1),
+            "why": "; ".join(filter(None, (self.why, self.unread))),
         }  # fmt: skip
