@@ -13,6 +13,7 @@ from tests.support import rotation_world
 from tests.support.rotation_world import OLD, Killed, World
 from toolkit import inventory
 from toolkit.cli import cli
+from toolkit.deploy.site_state import SiteState
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.node import checks
@@ -190,3 +191,31 @@ def test_the_command_ends_with_a_code_that_can_be_trusted(
     silent(world, monkeypatch, lambda words, at: words[0] == "squeue" and at > 1)
     done = CliRunner().invoke(cli, words)
     assert done.exit_code == Exit.FAILED, done.output
+
+
+def test_no_rotation_while_the_site_is_deployed_and_no_deployment_while_it_rotates(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployment that has passed its check would read a key in the middle of an exchange, and place it later."""
+    words = command(world, tmp_path, monkeypatch)
+    state = SiteState(tmp_path)
+    with state.locked():
+        done = CliRunner().invoke(cli, words)
+    assert done.exit_code == Exit.USAGE, done.output
+    assert f"a deployment of this site is running; its log is in {state.folder}" in done.output
+    assert world.log == []
+    settled, refused = holding.Pool.settle, list[str]()
+
+    def meanwhile(pool: holding.Pool) -> tuple[int, ...]:
+        with pytest.raises(UsageFault) as fault, SiteState(tmp_path).locked():
+            pass
+        refused.append(str(fault.value))
+        refused.append(CliRunner().invoke(cli, words).output)
+        return settled(pool)
+
+    monkeypatch.setattr(holding.Pool, "settle", meanwhile)
+    assert CliRunner().invoke(cli, words).exit_code == Exit.OK
+    assert refused[0] == "a rotation (toolkit rotate) of this site is running; wait for its end"
+    assert "another rotation (toolkit rotate) of this site is running; wait for its end" in refused[1]
+    with state.locked(), pytest.raises(UsageFault, match="another deployment of this site"), state.locked():
+        pass

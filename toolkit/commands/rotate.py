@@ -44,11 +44,10 @@ def rotate(
     toolkit rotate munge-key -i inventories/site
     toolkit rotate registry -i inventories/site --without gpu7
     """
-    from toolkit.deploy.site_state import SiteState
+    from toolkit.deploy.site_state import ROTATION, SiteState
     from toolkit.inventory import read_site
     from toolkit.node import checks
     from toolkit.node.head import Head
-    from toolkit.rotate.lock import locked
     from toolkit.rotate.munge import MungeRotation
     from toolkit.rotate.nodes import Machines
     from toolkit.rotate.registry import RegistryRotation
@@ -58,7 +57,7 @@ def rotate(
     machines, head = Machines(topology, without), Head(topology)
     done: list[Done] = []
     try:
-        with term_as_ctrl_c(), locked(SiteState(inventory).folder):
+        with term_as_ctrl_c(), SiteState(inventory).locked(ROTATION):
             for one in dict.fromkeys(what or WHATS):
                 work = (
                     MungeRotation(machines, head, progress)

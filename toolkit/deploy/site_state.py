@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,6 +24,8 @@ from validation.base.files import users_folder
 from validation.model import Topology
 from validation.model.built import Deployment, HowBuilt
 
+DEPLOYMENT, ROTATION = "deployment", "rotation (toolkit rotate)"
+"""Who has a site to itself; the two exclude each other, since a deployment places keys that a rotation exchanges."""
 _KEPT_LOGS = 20
 _SURE = 0.1  # share of an earlier run from which on this one's pace says something of the rest
 _KEPT_BUILT = 200  # deployments that a run takes over from the record
@@ -119,8 +122,9 @@ class SiteState:
         return self.folder / "built.jsonl"
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """One deployment of a site at a time. UsageFault while another one runs, or when the folder cannot be made."""
+    def locked(self, by: str = DEPLOYMENT) -> Iterator[None]:
+        """One deployment or rotation of a site at a time. UsageFault while another one runs, or when the folder cannot
+        be made. `by`: what others are refused with."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = (self.folder / "lock").open("a+")
@@ -132,8 +136,18 @@ class SiteState:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UsageFault(f"another deployment of this site is running; its log is in {self.folder}") from None
+                raise UsageFault(self._held(handle, by)) from None
+            with contextlib.suppress(OSError):  # a full disk: others are refused all the same
+                handle.truncate(0)
+                handle.write(by)
+                handle.flush()
             yield
+
+    def _held(self, handle: IO[str], by: str) -> str:
+        handle.seek(0)
+        holder = ROTATION if handle.read(len(ROTATION)) == ROTATION else DEPLOYMENT
+        then = f"its log is in {self.folder}" if holder == DEPLOYMENT else "wait for its end"
+        return f"{'another' if holder == by else 'a'} {holder} of this site is running; {then}"
 
 
 def how_built(inventory: Path, topology: Topology) -> HowBuilt:
