@@ -330,7 +330,7 @@ def test_somebody_who_resumed_it_meanwhile_is_not_overruled(world: World, monkey
     assert "reset" not in world.log
 
 
-@pytest.mark.parametrize("at", range(1, 16))
+@pytest.mark.parametrize("at", range(1, 26))
 def test_one_that_is_killed_anywhere_goes_on(world: World, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     begun(world)
     real, left = watching.Kept.write, [at]
@@ -349,7 +349,10 @@ def test_one_that_is_killed_anywhere_goes_on(world: World, at: int, monkeypatch:
     with contextlib.suppress(Killed):  # one of fewer steps goes through
         world.mend("gpu1")
     assert "gpu1" in world.reasons or "resume" in world.log, "drained until it is accepted"
-    world.mend("gpu1")
+    assert world.mend("gpu1") == Exit.OK
+    last = watching.Kept(world.folder).read("gpu1")
+    assert last is not None
+    assert (last.step, bool(last.ended)) == ("done", True), "what comes back within a day is known by it"
     assert world.reasons == {}
     order = [step for step in dict.fromkeys(world.log) if step != "drain gpu1"]
     assert order == ["support", "empty", "reset", "accept", "resume"]

@@ -209,6 +209,11 @@ class Mending:
             raise Stays(f"{run}: {faults[0]}{self._file()}", Exit.FAILED)
 
     def _resume(self) -> None:
+        """A node that serves was resumed by this step before it was killed, or by somebody since its acceptance; both
+        are an end, after which a fault within a day is known as one that came back."""
+        there = self.head.nodes().get(checks.short(self.node.name))
+        if there is not None and there.serves:
+            return
         if not self._ours():
             raise Stays("somebody else has resumed or drained it meanwhile; it is left to them", Exit.FAILED)
         self.head.resume(checks.short(self.node.name))
