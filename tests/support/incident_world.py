@@ -115,8 +115,8 @@ class World:
         self.did("support")
         return SimpleNamespace(file=request.out / "support.tar.gz")
 
-    def asked(self, steps: tuple[Any, ...] = OPTIONAL, share: float = 0.1) -> Asked:
-        return Asked(self.folder, steps, share, 15, self.folder)
+    def asked(self, steps: tuple[Any, ...] = OPTIONAL, most_percent: float = 10.0) -> Asked:
+        return Asked(self.folder, steps, most_percent, 15, self.folder)
 
     def watch(self, **more: Any) -> Watch:
         return Watch(self.asked(**more), self.lines.append, self.read)

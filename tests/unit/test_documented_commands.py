@@ -60,6 +60,38 @@ def test_every_command_line_of_a_page_exists(page: Path) -> None:
     assert faults == []
 
 
+VALUE = re.compile(r"(--[a-z][a-z-]*)[ =]([0-9][0-9.]*)(?=[\\s`),;]|$)")
+
+
+def refused(command: click.Command, text: str) -> list[str]:
+    """Options with numbers that a command does not take."""
+    numbers = {name: option for option in command.params for name in option.opts}
+    faults = []
+    for name, value in VALUE.findall(text):
+        if name in numbers and isinstance(numbers[name].type, (click.IntRange, click.FloatRange)):
+            try:
+                numbers[name].type.convert(value, None, None)
+            except click.UsageError as fault:
+                faults.append(f"{name} {value}: {fault.message}")
+    return faults
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.suffix == ".md"], ids=lambda page: page.name)
+def test_every_number_on_a_page_is_one_that_its_option_takes(page: Path) -> None:
+    """Within a command line by that command, and of an option alone by one of those that have it."""
+    text, faults = page.read_text(encoding="utf-8"), list[str]()
+    for words in said(text):
+        path: list[str] = []
+        while " ".join([*path, *words[:1]]) in tree() and words:
+            path.append(words.pop(0))
+        faults += refused(tree()[" ".join(path)], " ".join(words))
+    for alone in re.findall(r"`(--[a-z][a-z-]* [0-9.]+)`", text):
+        having = [one for one in tree().values() if any(alone.split()[0] in param.opts for param in one.params)]
+        said_of = [refused(one, alone) for one in having]
+        faults += said_of[0] if said_of and all(said_of) else []
+    assert faults == []
+
+
 def test_pages_have_command_lines() -> None:
     assert sum(len(list(said(page.read_text(encoding="utf-8")))) for page in PAGES if page.suffix == ".md") > 150
 

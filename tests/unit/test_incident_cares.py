@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.incident import mending, watching
 from toolkit.incident.state import Incident
+from toolkit.lease.jobs.slurm_text import PoolNode
 from validation.measures.gpu.health import GpuHealthFacts
 from validation.model import Node
 
@@ -68,8 +70,33 @@ def test_the_share_counts_at_the_moment_of_the_drain(world: World, monkeypatch: 
 
 
 def test_the_share_goes_along_to_the_process_that_mends(world: World) -> None:
-    words = world.watch(share=0.05)._words("gpu1")
-    assert words[words.index("--most") + 1] == "5"
+    for percent in (5.0, 14.1, 100 / 3):
+        words = world.watch(most_percent=percent)._words("gpu1")
+        assert float(words[words.index("--most") + 1]) == percent
+
+
+@pytest.mark.parametrize(
+    ("servers", "percent", "wanted"),
+    [(100, 29.0, 29), (100, 57.0, 57), (100, 58.0, 58), (200, 14.5, 29), (1000, 14.1, 141), (20, 10.0, 2), (20, 9.9, 1),
+     (5, 10.0, 1), (2, 1.0, 1), (1, 10.0, 1), (1, 100.0, 1), (3, 100.0, 3), (0, 100.0, 0)],
+)  # fmt: skip
+def test_the_share_is_exact_and_one_server_at_least(servers: int, percent: float, wanted: int) -> None:
+    serving = PoolNode("gpu1", "IDLE", "", 4, "v100", 0)
+    pool = {f"gpu{number}": serving for number in range(servers)}
+    assert watching.allowed(pool, percent) == wanted
+    if servers:
+        out = replace(serving, state="IDLE+DRAIN", reason="fan")
+        assert watching.allowed({**pool, "gpu0": out}, percent) == wanted - 1
+
+
+def test_the_only_server_of_a_pool_is_drained_and_mended_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its jobs fail on it anyway; drained they wait until it is back."""
+    real = world.nodes
+    monkeypatch.setattr(world, "nodes", lambda: {"gpu1": real()["gpu1"]})
+    begun(world)
+    assert world.log == ["drain gpu1"]
+    assert world.mend("gpu1") == Exit.OK
+    assert world.reasons == {}
 
 
 def test_who_resumed_it_before_the_mending_began_is_not_overruled(world: World) -> None:

@@ -46,7 +46,7 @@ def test_only_xids_that_ask_for_it_drain_and_nobody_else_is_drained(world: World
     """The whole table, on servers by chance, over many looks."""
     chance = random.Random(43)
     for code, row in sorted(POLICY.items()):
-        watch, name = world.watch(share=1.0), chance.choice(NAMES)
+        watch, name = world.watch(most_percent=100.0), chance.choice(NAMES)
         watch.look()
         world.xid(name, code)
         watch.look()

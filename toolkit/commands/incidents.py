@@ -27,8 +27,8 @@ EVERY_S = 15
 @inventory_option
 @click.option("--do", "steps", metavar="STEPS", default="", callback=lambda _ctx, _param, text: _steps(text),
               help="Do these, of drain,support,reset,reboot,accept, or all.  [default: none, a dry run]")  # fmt: skip
-@click.option("--most", "share", type=click.FloatRange(1, 100), default=10.0, show_default=True, metavar="PERCENT",
-              callback=lambda _ctx, _param, percent: _share(percent),
+@click.option("--most", "most_percent", type=click.FloatRange(1, 100), default=10.0, show_default=True,
+              metavar="PERCENT", callback=lambda _ctx, _param, percent: _finite(percent),
               help="Never have more of the pool's servers out of service.")  # fmt: skip
 @click.option("--once", is_flag=True, help="Look once, mend what is found, and end.  [default: until Ctrl-C]")
 @click.option("--every", "every_s", type=click.IntRange(5, 15), default=EVERY_S, show_default=True, metavar="S",
@@ -80,11 +80,11 @@ def incidents(node: str | None, as_json: bool, **given: Any) -> None:
     raise SystemExit(Exit.FAILED if any(one.step != "done" for one in found) else Exit.OK)
 
 
-def _share(percent: float) -> float:
-    """Of 1. UsageFault for what is no number."""
+def _finite(percent: float) -> float:
+    """UsageFault for what is no number."""
     if not math.isfinite(percent):
         raise UsageFault(f"--most {percent}: give a number from 1 to 100")
-    return percent / 100
+    return percent
 
 
 def _steps(text: str) -> tuple[Step, ...]:

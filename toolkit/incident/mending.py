@@ -105,7 +105,7 @@ class Mending:
             pool = self.head.nodes()
             there = pool.get(checks.short(self.node.name))
             if there is not None and can_be_ours(there):
-                if there.serves and allowed(pool, self.asked.share) < 1:
+                if there.serves and allowed(pool, self.asked.most_percent) < 1:
                     raise Stays(f"{reason_of(self.incident.faults)}; {beyond(pool)}", Exit.FAILED)
                 self.head.drain(checks.short(self.node.name), IncidentDrain(reason_of(self.incident.faults)))
             self._note(drained=True)

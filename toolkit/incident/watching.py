@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from toolkit.errors import UsageFault
@@ -47,11 +48,11 @@ EVERY_LIMIT_S = 15
 
 @dataclass(frozen=True)
 class Asked:
-    """What was asked. `steps`: what may be done; empty is a dry run. `share`: of the pool's servers, 0 to 1."""
+    """What was asked. `steps`: what may be done; empty is a dry run. `most_percent`: of the pool's servers."""
 
     inventory: Path
     steps: tuple[Step, ...]
-    share: float
+    most_percent: float
     every_s: float
     runs_dir: Path
     accepted: str | None = None
@@ -72,10 +73,12 @@ def read_node(node: Node) -> GpuHealthFacts | str:
         return noise.printable(str(fault))[:MOST_WORDS]
 
 
-def allowed(pool: Mapping[str, PoolNode], share: float) -> int:
-    """How many more servers may be taken out: at least one of a pool that is whole, and never beyond the share."""
+def allowed(pool: Mapping[str, PoolNode], most_percent: float) -> int:
+    """How many more servers may be taken out: at least one of a pool that is whole, be it the only one, and never
+    beyond the share. Of the number as it was written: 29 percent of 100 servers are 29, and 28 in binary fractions."""
     out = sum(not node.serves for node in pool.values())
-    return max(math.floor(len(pool) * share), 1 if len(pool) > 1 else 0) - out
+    share = len(pool) * Fraction(repr(most_percent)) // 100
+    return max(share, min(len(pool), 1)) - out
 
 
 def can_be_ours(there: PoolNode) -> bool:
@@ -238,7 +241,7 @@ class Watch:
             there = pool[short]
             if not can_be_ours(there):  # a person was quicker
                 return None
-            if there.serves and allowed(pool, self.asked.share) < 1:
+            if there.serves and allowed(pool, self.asked.most_percent) < 1:
                 self._tell(name, f"{plan}; {beyond(pool)}")
                 return None
             self.kept.write(incident)
@@ -265,7 +268,7 @@ class Watch:
             "--do",
             ",".join(asked.steps),
             "--most",
-            f"{asked.share * 100:.12g}",
+            repr(asked.most_percent),
             "--runs-dir",
             str(asked.runs_dir),
         ]
