@@ -60,7 +60,7 @@ def test_every_command_line_of_a_page_exists(page: Path) -> None:
     assert faults == []
 
 
-VALUE = re.compile(r"(--[a-z][a-z-]*)[ =]([0-9][0-9.]*)(?=[\\s`),;]|$)")
+VALUE = re.compile(r"(--[a-z][a-z-]*)[ =]([0-9][0-9a-z.%]*)(?=[\\s`),;]|$)")
 
 
 def refused(command: click.Command, text: str) -> list[str]:
@@ -68,7 +68,7 @@ def refused(command: click.Command, text: str) -> list[str]:
     numbers = {name: option for option in command.params for name in option.opts}
     faults = []
     for name, value in VALUE.findall(text):
-        if name in numbers and isinstance(numbers[name].type, (click.IntRange, click.FloatRange)):
+        if name in numbers and not isinstance(numbers[name].type, (click.Path, click.Choice)):
             try:
                 numbers[name].type.convert(value, None, None)
             except click.UsageError as fault:
@@ -85,7 +85,7 @@ def test_every_number_on_a_page_is_one_that_its_option_takes(page: Path) -> None
         while " ".join([*path, *words[:1]]) in tree() and words:
             path.append(words.pop(0))
         faults += refused(tree()[" ".join(path)], " ".join(words))
-    for alone in re.findall(r"`(--[a-z][a-z-]* [0-9.]+)`", text):
+    for alone in re.findall(r"`(--[a-z][a-z-]* [0-9][0-9a-z.%]*)`", text):
         having = [one for one in tree().values() if any(alone.split()[0] in param.opts for param in one.params)]
         said_of = [refused(one, alone) for one in having]
         faults += said_of[0] if said_of and all(said_of) else []
