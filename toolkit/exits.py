@@ -236,7 +236,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     "incidents": {
         Exit.OK: "no server fails, or each that did is mended and takes work again",
         Exit.FAILED: "a server fails: it is drained and waits for a person, or would be drained (dry run); it is named",
-        Exit.USAGE: f"{_USAGE}; nothing was changed",
+        Exit.USAGE: f"{_USAGE}, or `--do accept` without an accepted run; nothing was changed",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; the same command goes on where each server is",
     },
     "status": {

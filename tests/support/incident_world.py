@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support import gpu_health_case, site
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.incident import mending, watching
 from toolkit.incident.mending import Mending
@@ -23,6 +24,7 @@ NAMES = tuple(f"gpu{number}" for number in range(1, 21))
 TOPOLOGY = site.lab(("head", *NAMES))
 
 READ = watching.read_node
+MEND = watching.Watch._mend
 
 
 class Killed(BaseException):
@@ -41,7 +43,7 @@ class World:
         self.clock_us = 60_000_000
         self.heals = {"reset": True, "reboot": True}
         self.reset_code, self.bad = 0, ()
-        self.kill_at = 0
+        self.kill_at, self.unaccepted = 0, False
         monkeypatch.setenv("XDG_STATE_HOME", str(folder))
         monkeypatch.setattr(watching, "read_site", lambda _: SimpleNamespace(topology=TOPOLOGY))
         monkeypatch.setattr(watching.checks, "refuse_joined", lambda *_: None)
@@ -53,10 +55,16 @@ class World:
         monkeypatch.setattr(mending, "make", self.packed)
         monkeypatch.setattr(mending, "wait_empty", lambda *_: self.did("empty"))
         monkeypatch.setattr(mending.playbooks, "run", self.rebooted)
-        monkeypatch.setattr(mending.checks, "accepted_run", lambda *_: folder / "accepted")
+        monkeypatch.setattr(mending.checks, "accepted_run", self.accepted_run)
         monkeypatch.setattr(mending.accept, "plan_for", lambda *_: None)
         monkeypatch.setattr(mending.held, "held", lambda *_: (self.did("accept"), (folder / "run", self.bad))[1])
         self.node = next(node for node in TOPOLOGY.nodes if node.name == "head")
+
+    def accepted_run(self, runs_dir: Path, *_given: object) -> Path:
+        """Of the site; with `unaccepted` there is none."""
+        if self.unaccepted:
+            raise UsageFault(f"{runs_dir}: no accepted run of site rack; name one by --accepted")
+        return self.folder / "accepted"
 
     def did(self, what: str) -> None:
         self.log.append(what)

@@ -66,6 +66,7 @@ def incidents(node: str | None, as_json: bool, **given: Any) -> None:
                 with mending.kept.locked(node):
                     raise SystemExit(mending.go())
             watch = Watch(asked, progress)
+            watch.refuse_unaccepted()
             with watch.kept.locked("all"):
                 found = watch.run()
     except KeyboardInterrupt:

@@ -53,10 +53,11 @@ class Mending:
         self._say(f"{self._name}: {words}")
 
     def go(self) -> Exit:
-        """All steps that are left."""
+        """All steps that are left. UsageFault where the last of them could not be done."""
         if not self.incident.open:
             self.say(self.incident.why or self.incident.step)
             return Exit.OK if self.incident.step == "done" else Exit.FAILED
+        self.watch.refuse_unaccepted()
         try:
             for step in STEPS[STEPS.index(self.incident.step) :]:
                 self._at(step)

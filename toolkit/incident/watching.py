@@ -123,6 +123,23 @@ class Watch:
                 workers.shutdown(wait=False, cancel_futures=True)
             self._end_children()
 
+    def unaccepted(self) -> str:
+        """Why no mended server could be given back, "" where one could or is not to be: a server that is restarted for
+        nothing, and then stays out, is worse than a refusal."""
+        if "accept" not in self.asked.steps:
+            return ""
+        runs_dir, topology = self.asked.runs_dir.resolve(), self.site.topology
+        try:
+            checks.accepted_run(runs_dir, self.asked.accepted, topology, "a mended server")
+        except ToolkitError as fault:
+            return f"{fault}; --do accept needs that run: say where it is (--runs-dir), or leave accept out"
+        return ""
+
+    def refuse_unaccepted(self) -> None:
+        """UsageFault where `unaccepted` has words."""
+        if why := self.unaccepted():
+            raise UsageFault(f"{why}; nothing was changed")
+
     def _looks(self) -> list[Incident]:
         looks, found = 0, dict[str, Incident]()
         while True:
@@ -256,10 +273,13 @@ class Watch:
         for name, child in list(self.children.items()):
             if child.poll() is not None:
                 del self.children[name]
-        for node in self.nodes:
-            incident = self._last(node.name) if self.asked.steps else None
-            if incident is not None and incident.open and node.name not in self.children:
-                self.children[node.name] = subprocess.Popen(self._words(node.name), stdin=subprocess.DEVNULL)
+        left = [node.name for node in self.nodes if self.asked.steps and node.name not in self.children]
+        opened = [name for name in left if (last := self._last(name)) is not None and last.open]
+        if opened and (why := self.unaccepted()):  # gone since the begin
+            self._tell("accepted", f"{why}; {', '.join(opened)} goes on when it is there")
+            return
+        for name in opened:
+            self.children[name] = subprocess.Popen(self._words(name), stdin=subprocess.DEVNULL)
 
     def _words(self, name: str) -> list[str]:
         asked = self.asked
