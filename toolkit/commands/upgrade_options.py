@@ -85,7 +85,7 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
             progress(f"going on with {state.where()}")
         else:
             plan = rolling.plan()
-            _said(words.plan_lines(plan), as_json)
+            _said([*words.plan_lines(plan), *words.lost_lines(rolling.lost(plan))], as_json)
             if not plan.batches and rolling.replaced() is None:
                 if as_json:
                     answers.say("upgrade", words.plan_document(plan))
@@ -115,7 +115,7 @@ def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
         document = words.state_document(state, "open")
     else:
         plan = rolling.plan()
-        _said(words.plan_lines(plan), as_json)
+        _said([*words.plan_lines(plan), *words.lost_lines(rolling.lost(plan))], as_json)
         document = words.plan_document(plan)
     if as_json:
         answers.say("upgrade", document)

@@ -159,9 +159,21 @@ class Rolling:
             back = self.replaced()
             without = "".join(f":!{name}" for name in back.left_out) if back is not None else ""
             limit = f"all{without}" if without else asked.limit
-            also = back.touched if back is not None else ()
+            also = back.touched if back is not None else self._half()
             return plan_upgrade(asked.inventory, topology, asked.to, limit, self.head, also)
         return plan_rollback(asked.inventory, topology, self.source(), asked.limit, self.head)
+
+    def _half(self) -> tuple[str, ...]:
+        """Nodes that were left out of what was finished last: they are drained, and their record may be wrong."""
+        return tuple(
+            name for state in (self.kept.read_last(), self.kept.read_back()) if state is not None
+            for name in state.left_out
+        )  # fmt: skip
+
+    def lost(self, plan: Plan) -> State | None:
+        """The finished upgrade that no rollback can take back once this one is finished."""
+        last = self.kept.read_last()
+        return last if plan.verb == "upgrade" and plan.batches and last is not None and last.to != plan.to else None
 
     def begin(self, plan: Plan) -> State:
         """The state of a plan, written before anything is drained."""

@@ -93,6 +93,37 @@ class State(BaseModel):
         batches = tuple(batch if number == index else one for number, one in enumerate(self.batches))
         return self.model_copy(update={"batches": batches})
 
+    def after(self, first: State) -> State:
+        """One record of two finished upgrades to the same release, of which this is the later: each node has what it
+        had before the first of them. The same again where this is that record already."""
+        mine = {one.node: one for one in self.nodes}
+        changed = {name for batch in first.batches for name in batch.nodes} | set(first.left_out)
+        nodes = [_first_of(was, mine.pop(was.node, was), was.node in changed) for was in first.nodes]
+        ours = {name for batch in self.batches for name in batch.nodes}
+        before = first.without((*ours, *self.left_out)).batches
+        left_out = (name for name in dict.fromkeys((*first.left_out, *self.left_out)) if name not in ours)
+        return self.model_copy(
+            update={
+                "began": first.began,
+                "nodes": (*nodes, *mine.values()),
+                "batches": (*before, *self.batches),
+                "left_out": tuple(left_out),
+            }
+        )
+
+
+def _first_of(was: NodePlan, later: NodePlan, changed: bool) -> NodePlan:
+    """What a node had before two upgrades. `changed`: the first may have changed it; otherwise the later one knows. A
+    part that only the later one changed is as that found it."""
+    if not changed:
+        return later
+    after = {(change.part, change.key): change for change in later.changes}
+    both = [
+        change.model_copy(update={"after": after.pop((change.part, change.key), change).after})
+        for change in was.changes
+    ]
+    return later.model_copy(update={"release": was.release, "changes": (*both, *after.values())})
+
 
 def now() -> str:
     """ISO 8601 in UTC."""
@@ -101,7 +132,11 @@ def now() -> str:
 
 class Kept:
     """The states of one site on the disk: that which is open, the upgrade that was finished last, and the rollback that
-    took all of it, or an unfinished one after it, back."""
+    took all of it, or an unfinished one after it, back.
+
+    A finished upgrade is written as the open one first, with its end, and then gets its name in one step. Killed in
+    between, it is read as what it is, and gets its name by the next command.
+    """
 
     def __init__(self, inventory: Path) -> None:
         """The files need not be there."""
@@ -122,19 +157,25 @@ class Kept:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UsageFault("another upgrade or rollback of this site is running") from None
+            self._settle()
             yield
 
     def read_open(self) -> State | None:
         """What was begun and is not finished."""
-        return _read(self.open)
+        found = _read(self.open)
+        return None if found is None or _is_over(found) else found
 
     def read_last(self) -> State | None:
-        """The upgrade that was finished last, and not taken back."""
-        return _read(self.last)
+        """The upgrade that was finished last, and not taken back; with those to the same release before it."""
+        found, last = _read(self.open), _read(self.last)
+        if found is None or not _is_over(found):
+            return last
+        return found if last is None or last.to != found.to else found.after(last)
 
     def read_back(self) -> State | None:
         """The rollback by which nothing was left to take back; None where an upgrade was finished since."""
-        return _read(self.back)
+        found = _read(self.open)
+        return None if found is not None and _is_over(found) else _read(self.back)
 
     def write(self, state: State) -> State:
         """Keep it; UsageFault where the disk refuses."""
@@ -151,12 +192,11 @@ class Kept:
         _keep_names(self.back.parent)
 
     def finish(self, state: State) -> None:
-        """An upgrade becomes the last one; after a rollback there is none."""
+        """An upgrade becomes the last one, together with those to the same release before it; after a rollback there is
+        none."""
         self.write(state.model_copy(update={"ended": now()}))
         if state.verb == "upgrade":
-            self.back.unlink(missing_ok=True)
-            self.open.replace(self.last)
-            _keep_names(self.open.parent)
+            self._settle()
             return
         last = self.read_last()
         if last is not None and state.unfinished:  # the one before it is still what the nodes have
@@ -176,6 +216,22 @@ class Kept:
             self.last.unlink(missing_ok=True)
             self.open.replace(self.back)
             _keep_names(self.open.parent)
+
+    def _settle(self) -> None:
+        """A finished upgrade that is still written as the open one becomes the last one."""
+        found, whole = _read(self.open), self.read_last()
+        if found is None or whole is None or not _is_over(found):
+            return
+        if whole != found:
+            self.write(whole)
+        self.back.unlink(missing_ok=True)
+        self.open.replace(self.last)
+        _keep_names(self.open.parent)
+
+
+def _is_over(state: State) -> bool:
+    """An upgrade that was finished; a rollback that was finished has more to do than to get its name."""
+    return state.verb == "upgrade" and bool(state.ended)
 
 
 def _replace(path: Path, state: State) -> State:

@@ -27,6 +27,17 @@ def plan_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def lost_lines(last: State | None) -> list[str]:
+    """Of the upgrade to another release before this one, whose record this one's takes the place of."""
+    if last is None:
+        return []
+    names = ", ".join(sorted({name for batch in last.batches for name in batch.nodes}))
+    return [
+        f"the upgrade to {last.to} ({last.ended}) of {names} can then not be taken back by rollback any more, only "
+        "this one; if you may want that, run toolkit rollback first"
+    ]
+
+
 def _node(one: NodePlan, width: int, rolled: bool) -> Iterator[str]:
     name = one.node.ljust(width)
     if not rolled:
