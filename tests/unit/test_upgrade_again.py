@@ -183,3 +183,66 @@ def test_a_record_of_an_older_toolkit_is_read(world: World) -> None:
     assert ran(world).exit_code == 0
     assert ran(world, verb="rollback").exit_code == 0
     assert world.nodes("release") == dict.fromkeys(NAMES, OLD)
+
+
+@pytest.mark.parametrize("limit", ["head", "gpu1,head"])
+def test_the_head_that_was_taken_back_before_stays_so_while_the_others_follow(world: World, limit: str) -> None:
+    set_node(world, "head", driver="570.9.9")
+    before = world.nodes("driver")
+    assert ran(world).exit_code == 0
+    assert ran(world, "--limit", limit, verb="rollback").exit_code == 0
+    assert (world.nodes("release")["head"], world.nodes("driver")["head"]) == (OLD, "570.9.9")
+    seen = len(world.consents)
+    done = ran(world, verb="rollback")
+    assert done.exit_code == 0, done.output
+    assert world.nodes("release") == dict.fromkeys(NAMES, OLD)
+    assert world.nodes("driver") == before
+    for options in world.consents[seen:]:
+        wanted = json.loads(options[1])
+        assert (wanted["stack_releases"]["head"], wanted["stack_pins"]["head"]) == (
+            OLD, {"nvidia_driver": {"version": "570.9.9"}},
+        )  # fmt: skip
+
+
+def test_the_head_keeps_the_new_release_while_others_go_back_before_it(world: World) -> None:
+    assert ran(world).exit_code == 0
+    assert ran(world, "--limit", "gpu1", verb="rollback").exit_code == 0
+    assert world.nodes("release") == {**dict.fromkeys(NAMES, NEW), "gpu1": OLD}
+    assert ran(world).exit_code == 0
+    assert ran(world, "--limit", "head", verb="rollback").exit_code == 0
+    assert ran(world, "--limit", "head,gpu1").exit_code == 0, "and the head goes on to it again"
+    seen = len(world.consents)
+    assert ran(world, "--limit", "gpu2", verb="rollback").exit_code == 0
+    assert json.loads(world.consents[seen][1])["stack_releases"]["head"] == NEW
+    assert ran(world, verb="rollback").exit_code == 0
+    assert world.nodes("release") == dict.fromkeys(NAMES, OLD)
+
+
+def test_a_head_whose_upgrade_after_its_rollback_did_not_come_to_it_stays_as_it_is(world: World) -> None:
+    """An upgrade in place of a rollback, that is stopped before the head's batch and taken back."""
+    assert ran(world).exit_code == 0
+    assert ran(world, "--limit", "head", verb="rollback").exit_code == 0
+    assert ran(world, "--budget", "0", verb="rollback").exit_code == 3
+    assert ran(world, "--budget", "0").exit_code == 3
+    assert world.nodes("release") == {**dict.fromkeys(NAMES, NEW), "head": OLD}
+    done = ran(world, verb="rollback")
+    assert done.exit_code == 0, done.output
+    assert world.nodes("release") == dict.fromkeys(NAMES, OLD)
+    again = ran(world, verb="rollback").output
+    assert "taken back already" in again
+    assert "the upgrade before it" not in again, "the same nodes of the same upgrade"
+
+
+def test_a_node_that_a_rollback_left_out_is_taken_back_by_the_next_one_as_printed(world: World) -> None:
+    assert ran(world).exit_code == 0
+    world.left["bad"] = "gpu2"
+    assert ran(world, verb="rollback").exit_code == 1
+    done = ran(world, "--without", "gpu2", verb="rollback")
+    assert done.exit_code == 0, done.output
+    assert "left out: gpu2, which stays drained; once it is repaired: toolkit rollback" in done.output
+    world.left["bad"] = ""
+    done = ran(world, verb="rollback")
+    assert done.exit_code == 0, done.output
+    assert world.nodes("release") == dict.fromkeys(NAMES, OLD)
+    assert set(world.nodes("drained").values()) == {""}
+    assert Kept(world.inventory).read_last() is None

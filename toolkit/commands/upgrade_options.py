@@ -81,7 +81,7 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
         rolling.accepted()  # refused before anything is changed
         if state is not None:
             state = rolling.leave_out(state)
-            _said(words.state_lines(state), as_json)
+            _said(words.state_lines(state, rolling.kept.read_last()), as_json)
             progress(f"going on with {state.where()}")
         else:
             plan = rolling.plan()
@@ -111,7 +111,7 @@ def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
     if (back := rolling.taken_back()) is not None:
         _taken_back(back, rolling.kept.read_last(), as_json)
     if state is not None:
-        _said(words.state_lines(state), as_json)
+        _said(words.state_lines(state, rolling.kept.read_last()), as_json)
         document = words.state_document(state, "open")
     else:
         plan = rolling.plan()
@@ -152,7 +152,7 @@ def _end(rolling: Rolling, state: State, code: Exit, as_json: bool) -> None:
     from toolkit.upgrade import words
 
     how = {Exit.OK: "done", Exit.FAILED: "failed"}.get(code, "stopped")
-    _said(words.state_lines(state), as_json)
+    _said(words.state_lines(state, rolling.kept.read_last()), as_json)
     if as_json:
         answers.say("upgrade", words.state_document(state, how))
     if code == Exit.OK:

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
@@ -19,6 +18,7 @@ from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
 from toolkit.progress import duration
 from toolkit.upgrade import held
+from toolkit.upgrade.deploying import wanted
 from toolkit.upgrade.plan import NodePlan, Plan, Verb
 from toolkit.upgrade.planning import plan_rollback, plan_upgrade
 from toolkit.upgrade.state import STEPS, Batch, Kept, State, Step, now
@@ -190,6 +190,7 @@ class Rolling:
         state = State(
             verb=plan.verb, to=plan.to, began=now(), nodes=nodes, batches=(*done, *batches), left_out=left_out,
             unfinished=plan.verb == "rollback" and self.kept.read_open() is not None, limit=self.asked.limit or "",
+            back=before.unmoved if plan.verb == "rollback" and before is not None else (),
         )  # fmt: skip
         return self.leave_out(state)
 
@@ -292,22 +293,10 @@ class Rolling:
         """site.yml over the batch and the head, whose facts the others need; at most one reboot of each node."""
         head = self.head.node.name
         limit = ",".join(dict.fromkeys([*batch.nodes, head]))
-        options = ["-e", json.dumps(self._wanted(state, batch, head))]
+        options = ["-e", json.dumps(wanted(state, batch, head))]
         waiting = playbooks.run(playbooks.SITE, self.asked.inventory, limit, options)
         if left := [name for name in waiting if name in batch.nodes]:
             raise BadBatch(f"{', '.join(left)} still waits for a reboot", Exit.FAILED)
-
-    def _wanted(self, state: State, batch: Batch, head: str) -> dict[str, Any]:
-        """Release and pins by name: of a rollback what each had before. The head, where it is not of the batch, keeps
-        what it has."""
-        back = state.verb == "rollback"
-        wanted = {name: state.of(name).release if back else state.of(name).to for name in batch.nodes}
-        wanted.setdefault(head, state.of(head).to)
-        pins = {name: state.of(name).pins for name in batch.nodes if back and state.of(name).pins}
-        # By node: the head is deployed with every batch, and leases need it. The batch is what reboots at once.
-        may = f"{{{{ 'if_needed' if inventory_hostname in {list(batch.nodes)} else 'never' }}}}"
-        consent = {"reboot": may, "reboot_batch": "100%"}
-        return {"stack_releases": wanted, **({"stack_pins": pins} if pins else {}), **consent}
 
     def _validate(self, state: State, index: int, accepted: Path) -> State:
         """The batch's own run; one that was begun goes on."""

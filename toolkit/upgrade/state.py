@@ -38,7 +38,8 @@ class Batch(BaseModel):
 class State(BaseModel):
     """The whole of it. `began`, `ended`: ISO 8601 in UTC. `nodes`: what each had before, by which a rollback goes.
     `left_out`: nodes that were taken out of it since (--without); they stay drained. `unfinished`: a rollback takes
-    back an upgrade that was not finished. `limit`: as it was asked for, with which the same command goes on."""
+    back an upgrade that was not finished. `limit`: as it was asked for, with which the same command goes on. `back`: of
+    a rollback, nodes that an earlier one has taken back already."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,6 +52,7 @@ class State(BaseModel):
     left_out: tuple[str, ...] = ()
     unfinished: bool = False
     limit: str = ""
+    back: tuple[str, ...] = ()
 
     def of(self, name: str) -> NodePlan:
         """What a node had, and where it goes."""
@@ -65,6 +67,17 @@ class State(BaseModel):
     def begun(self) -> tuple[str, ...]:
         """Nodes that may be drained for it, or changed."""
         return tuple(name for batch in self.batches if batch.step for name in batch.nodes)
+
+    @property
+    def unmoved(self) -> tuple[str, ...]:
+        """Of an upgrade, nodes that have what they had before it: it has not come to them, or a rollback of some nodes
+        has taken them back since."""
+        return tuple(one.node for one in self.nodes if one.moves and one.node not in self.touched)
+
+    def has_before(self, name: str) -> bool:
+        """Whether a node has by now what it goes back to."""
+        done = any(batch.step == "done" and name in batch.nodes for batch in self.batches)
+        return self.verb == "rollback" and (done or name in self.back)
 
     def where(self) -> str:
         """In words: `batch 2 of 5 (gpu3, gpu4), in deploy`."""
@@ -199,23 +212,23 @@ class Kept:
             self._settle()
             return
         last = self.read_last()
-        if last is not None and state.unfinished:  # the one before it is still what the nodes have
-            self.open.replace(self.back)
-            _keep_names(self.open.parent)
-            return
         back = {name for batch in state.batches for name in batch.nodes}
+        if last is not None and state.unfinished:  # the one before it is still what other nodes have
+            back = {name for name in back if _goes_back_alike(name, state, last)}
         rest = [batch for batch in last.batches if not back.issuperset(batch.nodes)] if last is not None else []
-        if last is not None and rest:  # a rollback of some nodes leaves the others for another
+        if last is not None and rest and back:  # a rollback of some nodes leaves the others for another
             left = tuple(
                 batch.model_copy(update={"nodes": tuple(name for name in batch.nodes if name not in back)})
                 for batch in rest
             )
             _replace(self.last, last.model_copy(update={"batches": left}))
+        if rest and not state.unfinished:
             self.drop()
-        else:
+            return
+        if not rest:
             self.last.unlink(missing_ok=True)
-            self.open.replace(self.back)
-            _keep_names(self.open.parent)
+        self.open.replace(self.back)
+        _keep_names(self.open.parent)
 
     def _settle(self) -> None:
         """A finished upgrade that is still written as the open one becomes the last one."""
@@ -227,6 +240,12 @@ class Kept:
         self.back.unlink(missing_ok=True)
         self.open.replace(self.last)
         _keep_names(self.open.parent)
+
+
+def _goes_back_alike(name: str, one: State, other: State) -> bool:
+    """Whether a node goes back to the same by both records: the one took the place of a rollback by the other."""
+    mine, others = ([node for node in state.nodes if node.node == name] for state in (one, other))
+    return [(node.release, node.pins) for node in mine] == [(node.release, node.pins) for node in others]
 
 
 def _is_over(state: State) -> bool:

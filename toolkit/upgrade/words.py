@@ -68,25 +68,28 @@ def _how_long(plan: Plan) -> str:
     )
 
 
-def state_lines(state: State) -> list[str]:
-    """Where an upgrade or rollback is, batch by batch."""
+def state_lines(state: State, last: State | None) -> list[str]:
+    """Where an upgrade or rollback is, batch by batch. `last`: the finished upgrade that a rollback takes back."""
     lines = [f"{state.verb} to {state.to}, begun {state.began}: {state.where()}"]
     for number, batch in enumerate(state.batches, 1):
         at = {"": "not begun", "done": "done"}.get(batch.step, f"in {batch.step}")
         why = f": {batch.failed}" if batch.failed else ""
         took = f" in {duration(batch.took_s)}" if batch.took_s else ""
         lines.append(f"batch {number} of {len(state.batches)}: {', '.join(batch.nodes)}  {at}{took}{why}")
-    return [*lines, *_left_out(state)]
+    return [*lines, *_left_out(state, last)]
 
 
-def _left_out(state: State) -> list[str]:
+def _left_out(state: State, last: State | None) -> list[str]:
+    """And what brings them back. A node that a finished upgrade still has goes back by its record, its own versions
+    too."""
+    by_record = {name for batch in last.batches for name in batch.nodes} if last is not None else set()
     found = []
     for name in state.left_out:
         to = state.of(name).to if state.verb == "upgrade" else state.of(name).release
-        found.append(
-            f"left out: {name}, which stays drained; once it is repaired: toolkit upgrade --to {to}, with --limit of "
-            f"the head and {name}"
-        )
+        how = f"toolkit upgrade --to {to}, with --limit of the head and {name}"
+        if state.verb == "rollback" and not state.unfinished and name in by_record:
+            how = "toolkit rollback"
+        found.append(f"left out: {name}, which stays drained; once it is repaired: {how}")
     return found
 
 
@@ -104,7 +107,7 @@ def dropped_lines(state: State, done: bool) -> list[str]:
 
 def taken_back_lines(state: State, last: State | None) -> list[str]:
     """Of a rollback after a rollback. `last`: an upgrade that was finished before."""
-    lines = [f"the last upgrade was taken back already, {state.ended}; nothing to do", *_left_out(state)]
+    lines = [f"the last upgrade was taken back already, {state.ended}; nothing to do", *_left_out(state, last)]
     if last is not None:
         before = f"the upgrade before it, to {last.to} ({last.ended}), is not taken back"
         lines.append(f"{before}; for that give 'toolkit rollback' once more")
