@@ -24,6 +24,10 @@ class Exit(IntEnum):
 
 _USAGE = "usage or input error"
 _INTERRUPTED = "interrupted"
+_BATCHES_LEFT = (
+    "stopped between two batches because `--budget` is used up, or by this machine (its disk is full, or another "
+    "deployment of the site does not end), with the batch's nodes drained; run the same command to continue"
+)
 _FIRST = re.compile(r"[;,:]| \(|, which")
 #: What every command can end with, whatever else its codes mean.
 ANY = {Exit.INTERNAL: "an error of the toolkit itself, independent of what was to be done or judged"}
@@ -222,7 +226,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "a batch is bad: a node failed, waits for a reboot, or does not hold what the site was accepted "
         "with; its nodes stay drained, later batches are untouched",
         Exit.USAGE: f"{_USAGE}; a refusal before anything was changed is reported as such",
-        Exit.INCOMPLETE: "stopped between two batches because `--budget` is used up; run the same command to continue",
+        Exit.INCOMPLETE: _BATCHES_LEFT,
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "rollback": {
@@ -230,7 +234,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         "upgrade was taken back before: nothing to do (--dry-run: the plan was printed)",
         Exit.FAILED: "a batch is bad; its nodes stay drained, later batches are untouched",
         Exit.USAGE: f"{_USAGE}, or something cannot go back; nothing was changed",
-        Exit.INCOMPLETE: "stopped between two batches because `--budget` is used up; run the same command to continue",
+        Exit.INCOMPLETE: _BATCHES_LEFT,
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "incidents": {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
@@ -12,6 +13,7 @@ from toolkit.commands.lease_shared import grace_type
 from toolkit.commands.options import inventory_option, json_option, runs_dir_option
 from toolkit.exits import Exit
 from toolkit.loudness import progress
+from validation.base.errors import ToolkitError
 
 if TYPE_CHECKING:  # loaded when nodes are changed, not for --help
     from toolkit.upgrade.plan import Verb
@@ -71,7 +73,8 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
     with rolling.kept.locked():
         state = rolling.open()
         if (idle := rolling.untouched()) is not None:
-            rolling.drop(idle)
+            with _stopped(rolling, as_json):
+                rolling.drop(idle)
             _dropped(idle, "done", as_json)
         if (back := rolling.taken_back()) is not None:
             last = rolling.kept.read_last()
@@ -79,27 +82,44 @@ def carried_out(verb: Verb, dry_run: bool, as_json: bool, **given: Any) -> NoRet
                 rolling.kept.told()
             _taken_back(back, last, as_json)
         rolling.accepted()  # refused before anything is changed
-        if state is not None:
-            state = rolling.leave_out(state)
-            _said(words.state_lines(state, rolling.kept.read_last()), as_json)
-            progress(f"going on with {state.where()}")
-        else:
-            plan = rolling.plan()
+        plan = rolling.plan() if state is None else None
+        if plan is not None:
             _said([*words.plan_lines(plan), *words.lost_lines(rolling.lost(plan))], as_json)
             if not plan.batches and rolling.replaced() is None:
                 if as_json:
                     answers.say("upgrade", words.plan_document(plan))
                 raise SystemExit(Exit.OK)
-            state = rolling.begin(plan)
-        try:
+        with _stopped(rolling, as_json):
+            if plan is not None:
+                state = rolling.begin(plan)
+            elif state is not None:
+                state = rolling.leave_out(state)
+                _said(words.state_lines(state, rolling.kept.read_last()), as_json)
+                progress(f"going on with {state.where()}")
+            assert state is not None
             state, code = rolling.go(state)
-        except (KeyboardInterrupt, SystemExit):
-            found = rolling.kept.read_open()
-            if found is not None:
-                click.echo(f"stopped at {found.where()}; nodes of it stay drained; {_again(rolling, found)}", err=True)
-            raise
     _end(rolling, state, code, as_json)
     raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def _stopped(rolling: Rolling, as_json: bool) -> Iterator[None]:
+    """Whatever ends it in between: where it is, who is drained, and how to go on."""
+    from toolkit.upgrade import words
+    from toolkit.upgrade.rolling import Halted
+
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit) as fault:
+        found = None
+        with contextlib.suppress(ToolkitError):  # a state that cannot be read says so by itself
+            found = rolling.kept.read_open()
+        if found is not None:
+            who = f"; {names}" if (names := words.drained(found)) else ""
+            click.echo(f"stopped at {found.where()}{who}; {_again(rolling, found)}", err=True)
+            if as_json and isinstance(fault, Halted):
+                answers.say("upgrade", words.state_document(found, "stopped"))
+        raise
 
 
 def _dry(rolling: Rolling, as_json: bool) -> NoReturn:
@@ -158,7 +178,8 @@ def _end(rolling: Rolling, state: State, code: Exit, as_json: bool) -> None:
     if code == Exit.OK:
         progress(words.afterwards(state, rolling.asked.inventory))
     else:
-        click.echo(f"{_again(rolling, state)}", err=True)
+        who = f"{names}; " if (names := words.drained(state)) else ""
+        click.echo(f"{who}{_again(rolling, state)}", err=True)
 
 
 def _again(rolling: Rolling, state: State) -> str:

@@ -31,6 +31,14 @@ _SURE = 0.1  # share of an earlier run from which on this one's pace says someth
 _KEPT_BUILT = 200  # deployments that a run takes over from the record
 
 
+class SiteBusy(UsageFault):
+    """Another deployment of the site is running."""
+
+
+class SiteUnkept(UsageFault):
+    """What is kept of a deployment on this machine cannot be written."""
+
+
 class Step(BaseModel):
     """A task of an earlier run, and the second at which it began."""
 
@@ -123,25 +131,33 @@ class SiteState:
 
     @contextlib.contextmanager
     def locked(self, by: str = DEPLOYMENT) -> Iterator[None]:
-        """One deployment or rotation of a site at a time. UsageFault while another one runs, or when the folder cannot
-        be made. `by`: what others are refused with."""
+        """One deployment or rotation of a site at a time. SiteBusy while another one runs; SiteUnkept when the folder
+        cannot be made, or the disk refuses in between. `by`: what others are refused with."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = (self.folder / "lock").open("a+")
         except OSError as fault:
-            raise UsageFault(
+            raise SiteUnkept(
                 f"cannot keep the log: {fault}; set XDG_STATE_HOME to a folder that can be written"
             ) from None
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UsageFault(self._held(handle, by)) from None
+                raise SiteBusy(self._held(handle, by)) from None
             with contextlib.suppress(OSError):  # a full disk: others are refused all the same
                 handle.truncate(0)
                 handle.write(by)
                 handle.flush()
-            yield
+            try:
+                yield
+            except BrokenPipeError:  # of who reads what is printed
+                raise
+            except OSError as fault:
+                raise SiteUnkept(
+                    f"{fault.filename or self.folder}: {fault.strerror or fault}; the {by} has stopped there: "
+                    "put that right on this machine, such as room on its disk, and give the same command again"
+                ) from fault
 
     def _held(self, handle: IO[str], by: str) -> str:
         handle.seek(0)

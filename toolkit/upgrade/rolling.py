@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolkit.deploy.site_state import SiteBusy, SiteUnkept
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.inventory import read_site
@@ -18,10 +19,10 @@ from toolkit.node.head import Head
 from toolkit.node.leave import wait_empty
 from toolkit.progress import duration
 from toolkit.upgrade import held
-from toolkit.upgrade.deploying import wanted
+from toolkit.upgrade.deploying import wanted, when_free
 from toolkit.upgrade.plan import NodePlan, Plan, Verb
 from toolkit.upgrade.planning import plan_rollback, plan_upgrade
-from toolkit.upgrade.state import STEPS, Batch, Kept, State, Step, now
+from toolkit.upgrade.state import STEPS, Batch, Kept, State, Step, Unkept, now
 from validation.base.errors import ToolkitError
 
 SERVES_WITHIN_S = 120.0
@@ -49,6 +50,10 @@ class BadBatch(ToolkitError):
     """A batch that does not hold what it should; its nodes stay drained."""
 
 
+class Halted(ToolkitError):
+    """This machine stopped a batch, which is no worse for it; the same command goes on there."""
+
+
 class Rolling:
     """One upgrade or rollback of one site."""
 
@@ -59,6 +64,7 @@ class Rolling:
         checks.refuse_joined(self.site.topology, asked.inventory)
         self.head = Head(self.site.topology)
         self.kept = Kept(asked.inventory)
+        self._waited_s = 0.0  # in the present batch, for jobs and for another deployment
 
     def open(self) -> State | None:
         """The state with which this command goes on; None where it is a new one. UsageFault while another is open."""
@@ -220,7 +226,20 @@ class Rolling:
         return checks.accepted_run(self.asked.runs_dir, self.asked.accepted, self.site.topology, "the upgrade")
 
     def go(self, state: State) -> tuple[State, Exit]:
-        """All batches that are not done; the state and with what the command ends."""
+        """All batches that are not done; the state and with what the command ends. Halted where it was not the batch
+        that failed: its nodes stay drained."""
+        try:
+            return self._go(state)
+        except (Unkept, SiteBusy, SiteUnkept) as fault:
+            raise Halted(str(fault), Exit.INCOMPLETE) from fault
+        except OSError as fault:
+            where = f"{fault.filename}: " if fault.filename else ""
+            raise Halted(
+                f"{where}{fault.strerror or fault}; put that right on this machine and give the same command again",
+                Exit.INCOMPLETE,
+            ) from fault
+
+    def _go(self, state: State) -> tuple[State, Exit]:
         began, accepted = self.clock(), self.accepted()
         for index in range(len(state.batches)):
             if state.batches[index].step == "done":
@@ -229,12 +248,15 @@ class Rolling:
             if self.asked.budget_s is not None and spent >= self.asked.budget_s:
                 self.say(f"the budget of {duration(self.asked.budget_s)} is used up; {state.where()}")
                 return state, Exit.INCOMPLETE
-            at = self.clock()
+            at, self._waited_s = self.clock(), 0.0
             try:
                 state = self._batch(state, index, accepted)
+            except (Unkept, SiteBusy, SiteUnkept):
+                raise
             except ToolkitError as fault:
                 return self._bad(self.kept.read_open() or state, index, str(fault)), Exit.FAILED
-            done = state.batches[index].model_copy(update={"step": "done", "took_s": round(self.clock() - at, 1)})
+            took_s = self.clock() - at - self._waited_s
+            done = state.batches[index].model_copy(update={"step": "done", "took_s": round(took_s, 1)})
             state = self.kept.write(state.with_batch(index, done))
             self.say(f"batch {index + 1} of {len(state.batches)} is done: {', '.join(done.nodes)}")
         self.kept.finish(state)
@@ -285,8 +307,10 @@ class Rolling:
         for name in ours:
             if not state.of(name).kept:
                 self.head.drain(checks.short(name), UpgradeDrain(state.verb))
+        at = self.clock()
         for name in ours:
             wait_empty(self.head, checks.short(name), self.asked.grace_s, self.say)
+        self._waited_s += self.clock() - at
         return state
 
     def _deploy(self, state: State, batch: Batch) -> None:
@@ -294,7 +318,11 @@ class Rolling:
         head = self.head.node.name
         limit = ",".join(dict.fromkeys([*batch.nodes, head]))
         options = ["-e", json.dumps(wanted(state, batch, head))]
-        waiting = playbooks.run(playbooks.SITE, self.asked.inventory, limit, options)
+        inventory = self.asked.inventory
+        waiting, waited_s = when_free(
+            inventory, self.say, self.clock, lambda: playbooks.run(playbooks.SITE, inventory, limit, options)
+        )
+        self._waited_s += waited_s
         if left := [name for name in waiting if name in batch.nodes]:
             raise BadBatch(f"{', '.join(left)} still waits for a reboot", Exit.FAILED)
 
@@ -338,7 +366,10 @@ class Rolling:
         batch = state.batches[index]
         begun: Step = "drain" if batch.step == "drain" else "deploy"
         bad = batch.model_copy(update={"step": begun, "failed": words, "run": ""})
-        state = self.kept.write(state.with_batch(index, bad))
+        try:
+            state = self.kept.write(state.with_batch(index, bad))
+        except Unkept as fault:
+            raise Unkept(f"{words}; and {fault}") from None
         with contextlib.suppress(UsageFault):  # a head that does not answer: they are drained since the first step
             state = self._looked(state, [name for name in batch.nodes if state.of(name).pool])
             for name in batch.nodes:

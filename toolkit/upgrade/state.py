@@ -22,6 +22,10 @@ STEPS: tuple[Step, ...] = ("drain", "deploy", "validate", "resume")
 """What is done with a batch, in this order. A step is written down before it begins, and each can be done again."""
 
 
+class Unkept(UsageFault):
+    """A state that the disk of this machine refuses."""
+
+
 class Batch(BaseModel):
     """`step`: the one that was begun last, "" where nothing was; `failed`: why the batch is bad; `run`: the folder of
     its validation."""
@@ -164,7 +168,7 @@ class Kept:
             self._lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             handle = self._lock.open("a+")
         except OSError as fault:
-            raise UsageFault(f"{self._lock}: cannot be written: {fault.strerror or fault}") from None
+            raise Unkept(f"{self._lock}: cannot be written: {fault.strerror or fault}") from None
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -191,18 +195,20 @@ class Kept:
         return None if found is not None and _is_over(found) else _read(self.back)
 
     def write(self, state: State) -> State:
-        """Keep it; UsageFault where the disk refuses."""
+        """Keep it; Unkept where the disk refuses, here as in all that follows."""
         return _replace(self.open, state)
 
     def drop(self) -> None:
         """Nothing is open any more."""
-        self.open.unlink(missing_ok=True)
-        _keep_names(self.open.parent)
+        with _written(self.open):
+            self.open.unlink(missing_ok=True)
+            _keep_names(self.open.parent)
 
     def told(self) -> None:
         """Of a rollback that was finished: the next one takes back the upgrade before it."""
-        self.back.unlink(missing_ok=True)
-        _keep_names(self.back.parent)
+        with _written(self.back):
+            self.back.unlink(missing_ok=True)
+            _keep_names(self.back.parent)
 
     def finish(self, state: State) -> None:
         """An upgrade becomes the last one, together with those to the same release before it; after a rollback there is
@@ -225,10 +231,11 @@ class Kept:
         if rest and not state.unfinished:
             self.drop()
             return
-        if not rest:
-            self.last.unlink(missing_ok=True)
-        self.open.replace(self.back)
-        _keep_names(self.open.parent)
+        with _written(self.back):
+            if not rest:
+                self.last.unlink(missing_ok=True)
+            self.open.replace(self.back)
+            _keep_names(self.open.parent)
 
     def _settle(self) -> None:
         """A finished upgrade that is still written as the open one becomes the last one."""
@@ -237,9 +244,10 @@ class Kept:
             return
         if whole != found:
             self.write(whole)
-        self.back.unlink(missing_ok=True)
-        self.open.replace(self.last)
-        _keep_names(self.open.parent)
+        with _written(self.last):
+            self.back.unlink(missing_ok=True)
+            self.open.replace(self.last)
+            _keep_names(self.open.parent)
 
 
 def _goes_back_alike(name: str, one: State, other: State) -> bool:
@@ -253,9 +261,17 @@ def _is_over(state: State) -> bool:
     return state.verb == "upgrade" and bool(state.ended)
 
 
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        raise Unkept(f"{path}: cannot be written: {fault.strerror or fault}") from None
+
+
 def _replace(path: Path, state: State) -> State:
     """Whole or not at all, whenever the machine stops."""
-    try:
+    with _written(path):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         new = path.with_suffix(".new")
         with new.open("w", encoding="utf-8") as handle:
@@ -264,8 +280,6 @@ def _replace(path: Path, state: State) -> State:
             os.fsync(handle.fileno())
         new.replace(path)
         _keep_names(path.parent)
-    except OSError as fault:
-        raise UsageFault(f"{path}: cannot be written: {fault.strerror or fault}") from None
     return state
 
 

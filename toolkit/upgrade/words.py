@@ -93,6 +93,18 @@ def _left_out(state: State, last: State | None) -> list[str]:
     return found
 
 
+def drained(state: State) -> str:
+    """Who is drained for the batch at which it stopped; "" where nobody is."""
+    found = []
+    for batch in state.batches:
+        names = [name for name in batch.nodes if state.of(name).pool and not state.of(name).kept]
+        if names and batch.step not in ("", "done"):
+            stay = "stay" if len(names) > 1 else "stays"
+            how = "may still be" if batch.step == "resume" else stay
+            found.append(f"{', '.join(names)} {how} drained")
+    return "; ".join(found)
+
+
 def dropped_lines(state: State, done: bool) -> list[str]:
     """Of an upgrade that had changed no node when it was taken back."""
     names = [name for name in state.begun if state.of(name).pool]
