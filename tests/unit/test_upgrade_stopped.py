@@ -16,10 +16,11 @@ from tests.support.upgrade_world import NAMES, NEW, Answering, World, busy, ran
 from toolkit.deploy.site_state import SiteState
 from toolkit.errors import UsageFault
 from toolkit.node import leave, playbooks
-from toolkit.upgrade import deploying, rolling
+from toolkit.upgrade import deploying, held, rolling
 from toolkit.upgrade import state as upgrade_state
 from toolkit.upgrade.state import Kept, State
 from validation.base.errors import ToolkitError
+from validation.execute.store import Store
 
 FULL = OSError(errno.ENOSPC, "No space left on device", "/state/x.log")
 SAID = "stopped at batch 2 of 3 (gpu1, gpu2), in deploy; gpu1, gpu2 stay drained; continue with: toolkit upgrade --to"
@@ -62,6 +63,22 @@ def test_a_full_disk_in_a_batch_is_no_bad_batch_and_says_who_is_drained_and_how_
     assert world.nodes("drained")["gpu1"] == "toolkit upgrade", "nothing is wrong with it"
     assert answers.check(done.stdout, "upgrade")["state"] == "stopped"
     goes_on(world)
+
+
+def test_a_full_disk_under_the_validation_is_no_bad_batch_either(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> None:
+        Store(tmp_path / "no" / "run")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(held, "held", full)
+        done = ran(world)
+    assert "stopped at batch 1 of 3 (head), in validate; continue with: toolkit upgrade --to" in done.output
+    assert "cannot be written" in str(done.exception)
+    assert world.log.count("begins head") == 1
+    goes_on(world)
+    assert world.log.count("begins head") == 1, "it goes on where it was"
 
 
 @pytest.mark.parametrize("step", ["drain", "deploy", "resume", "done"])

@@ -23,10 +23,12 @@ from toolkit.upgrade.deploying import wanted, when_free
 from toolkit.upgrade.plan import NodePlan, Plan, Verb
 from toolkit.upgrade.planning import plan_rollback, plan_upgrade
 from toolkit.upgrade.state import STEPS, Batch, Kept, State, Step, Unkept, now
-from validation.base.errors import ToolkitError
+from validation.base.errors import DiskError, ToolkitError
 
 SERVES_WITHIN_S = 120.0
 Say = Callable[[str], None]
+_THIS_MACHINE = (Unkept, SiteBusy, SiteUnkept, DiskError)
+"""What stops a batch and says nothing of its nodes."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Rolling:
         that failed: its nodes stay drained."""
         try:
             return self._go(state)
-        except (Unkept, SiteBusy, SiteUnkept) as fault:
+        except _THIS_MACHINE as fault:
             raise Halted(str(fault), Exit.INCOMPLETE) from fault
         except OSError as fault:
             where = f"{fault.filename}: " if fault.filename else ""
@@ -251,7 +253,7 @@ class Rolling:
             at, self._waited_s = self.clock(), 0.0
             try:
                 state = self._batch(state, index, accepted)
-            except (Unkept, SiteBusy, SiteUnkept):
+            except _THIS_MACHINE:
                 raise
             except ToolkitError as fault:
                 return self._bad(self.kept.read_open() or state, index, str(fault)), Exit.FAILED

@@ -29,3 +29,7 @@ class FormError(ConfigError):
 
 class RunError(ToolkitError):
     """The run cannot go on (disk full, run directory gone). `str(e)` is one line: what, where, what to do."""
+
+
+class DiskError(RunError):
+    """The disk on which a run is kept refuses; nothing is said of what was measured."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from validation.base import bounded
 from validation.base.counting import number_of
-from validation.base.errors import RunError
+from validation.base.errors import DiskError, RunError
 from validation.base.files import flush_folder
 from validation.model import REPORT, RawLog, Result
 from validation.model.load import is_json
@@ -73,8 +73,8 @@ class Store:
         """The number of the attempt that the next line of this measurement is."""
         return self._lines[measurement] + 1
 
-    def _fault(self, fault: OSError, path: Path) -> RunError:
-        return RunError(
+    def _fault(self, fault: OSError, path: Path) -> DiskError:
+        return DiskError(
             f"{path}: cannot be written: {fault.strerror or fault}; what was finished is safe: make room, then "
             f"toolkit validate --resume {self._dir}"
         )
