@@ -200,7 +200,7 @@ def test_a_check_changes_nothing_and_asks_nothing_anew(head: Head) -> None:
     assert monkey[0] == []
     assert head.slurm.fresh == []
     assert Path(head.sync.pool_leavers.STATE).read_text() == kept
-    assert sorted(json.loads(kept)) == ["at", "ended", "held", "since"]
+    assert sorted(json.loads(kept)) == ["at", "begun", "ended", "held", "since"]
 
 
 def test_what_slurm_refuses_of_a_job_that_has_ended_waits(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,6 +216,89 @@ def test_what_slurm_refuses_of_a_job_that_has_ended_waits(head: Head, monkeypatc
     done, waiting = head.passes()
     assert done == HELD[:2]
     assert "waiting jobs of eve in teaching end: 51: scancel: Invalid job id specified" in waiting
+
+
+BACK = "modify user eve where account=teaching MaxJobs=-1"
+
+
+def _failing(head: Head, monkeypatch: pytest.MonkeyPatch, word: str, fault: BaseException) -> None:
+    """Every command that has this word."""
+    answers = Slurm.__call__
+
+    def call(slurm: Slurm, *command: str) -> list[str]:
+        if word in command:
+            raise fault
+        return answers(slurm, *command)
+
+    monkeypatch.setattr(Slurm, "__call__", call)
+
+
+class Dark(BaseException):
+    """The power goes, or the process is killed."""
+
+
+@pytest.mark.parametrize("word", ["scancel", "MaxJobs=0"])
+def test_one_who_comes_back_after_a_pass_that_was_cut_off_begins_jobs_again(
+    head: Head, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    """What Slurm was told and what the pass knows of it must not part."""
+    head.passes(), head.passes()
+    with monkeypatch.context() as cut:
+        _failing(head, cut, word, Dark())
+        cut.setattr(head.sync.pool_leavers.Leavers, "keep", lambda *_: None)
+        with pytest.raises(Dark):
+            head.passes()
+    head.directory.users["eve"] = (7102, 7001, [7001])
+    assert head.passes()[0] == [BACK]
+    assert head.passes() == ([], [])
+
+
+def test_what_gives_no_answer_is_a_word_and_is_told_again(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.passes(), head.passes()
+    with monkeypatch.context() as slow:
+        _failing(head, slow, "MaxJobs=0", head.sync.Silent("sacctmgr -i modify: no answer within 60 s"))
+        done, waiting = head.passes()
+    assert done == [], "nothing more is asked of it, for each question would take a minute"
+    assert "user eve starts nothing more in teaching: sacctmgr -i modify: no answer within 60 s" in waiting
+    assert head.passes()[0] == HELD, "it may not have heard"
+    assert head.passes()[0] == []
+
+
+def test_a_limit_that_slurm_refuses_is_told_again(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.passes(), head.passes()
+    with monkeypatch.context() as refused:
+        _failing(head, refused, "MaxJobs=0", head.sync.Refused("sacctmgr: the database is away"))
+        head.passes()
+    assert head.passes()[0][0] == HELD[0]
+    head.directory.users["eve"] = (7102, 7001, [7001])
+    with monkeypatch.context() as refused:
+        _failing(head, refused, "MaxJobs=-1", head.sync.Refused("sacctmgr: the database is away"))
+        assert "user eve starts jobs in teaching again: sacctmgr: the database is away" in head.passes()[1]
+    assert head.passes()[0] == [BACK]
+
+
+def test_a_pass_that_breaks_off_keeps_what_it_knows(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    head.slurm.tables["assoc"] += ["teaching|gone|teaching|teaching"]
+    head.slurm.tables["user"] += ["gone|teaching"]
+    head.passes(ENDS), head.passes(ENDS)
+    with monkeypatch.context() as refused:
+        _failing(head, refused, "delete", head.sync.Refused("sacctmgr: the database is away"))
+        with pytest.raises(head.sync.Refused):
+            head.passes(ENDS)
+    assert head.passes(ENDS)[0] == ["delete user gone"], "no end of eve's jobs is put off"
+
+
+def test_a_silent_cache_of_sssd_is_no_word_of_the_directory(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answers would be the old ones."""
+    _failing(head, monkeypatch, "sss_cache", head.sync.Silent("sss_cache -u eve: no answer within 60 s"))
+    why = "eve: not known to have left, for sssd does not answer: sss_cache -u eve: no answer within 60 s"
+    assert [head.passes() for _ in range(4)] == [([], [why])] * 4
+
+
+def test_a_command_that_gives_no_answer_is_a_sentence(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sync, "ANSWER_S", 0.2)
+    with pytest.raises(sync.Silent, match="^sleep 30: no answer within 0.2 s$"):
+        sync.ask("sleep", "30")
 
 
 def test_the_policy_is_checked() -> None:

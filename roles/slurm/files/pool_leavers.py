@@ -69,16 +69,18 @@ class Leavers:
     """Of one pass."""
 
     def __init__(self, sync, ask, refused, everybody=False):
-        """sync: with its policy, do, waiting and check; ask: lines of a command, or `refused`; everybody: an
-        administrator says that all who look so have left."""
-        self.sync, self.ask, self.refused, self.everybody = sync, ask, refused, everybody
+        """sync: with its policy, do, waiting and check; ask: lines of a command, or one of `refused`, of which the
+        second is that no answer came in time; everybody: an administrator says that all who look so have left."""
+        self.sync, self.ask, self.everybody = sync, ask, everybody
+        (self.refused, self.silent), self.stuck = refused, False
         self.policy = {**DEFAULTS, **sync.policy.get("leavers", {})}
         try:
             kept = json.loads(Path(STATE).read_text(encoding="utf-8"))
             self.since, self.at = dict(kept["since"]), float(kept["at"])
             self.held, self.ended = set(kept["held"]), {str(job) for job in kept["ended"]}
+            self.begun = set(kept.get("begun", []))
         except (OSError, ValueError, KeyError, TypeError):
-            self.since, self.at, self.held, self.ended = {}, 0.0, set(), set()
+            self.since, self.at, self.held, self.ended, self.begun = {}, 0.0, set(), set(), set()
         self.jobs = None
 
     def keep(self, there):
@@ -86,16 +88,31 @@ class Leavers:
         if self.sync.check:
             return
         self.held = {one for one in self.held if one.partition("/")[2] in there.get(one.partition("/")[0], [])}
-        new = {"at": time.time(), "since": self.since, "held": sorted(self.held), "ended": sorted(self.ended)}
+        self.begun &= self.held
+        self._written(time.time())
+
+    def _written(self, at):
+        """Onto the disk before this returns. `begun`: those of `held` of whom it is not certain that Slurm holds them.
+        at: when the pass was, by which the next one knows whether it comes right after it."""
         path = Path(STATE)
         if not (self.since or self.held or self.ended):
             if path.exists():
                 path.unlink()
             return
+        new = {"at": at, "since": self.since, "held": sorted(self.held), "ended": sorted(self.ended)}
+        new["begun"] = sorted(self.begun)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_name(path.name + ".part")
-        part.write_text(json.dumps(new), encoding="utf-8")
+        with part.open("w", encoding="utf-8") as out:
+            out.write(json.dumps(new))
+            out.flush()
+            os.fsync(out.fileno())
         part.replace(path)
+        folder = os.open(str(path.parent), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
     def stays(self, found, of_all):
         """Of users and accounts that look as if they had been left those that stay, and why. found: groups of each
@@ -159,6 +176,8 @@ class Leavers:
         for words in (["-u", user], *(["-g", group] for group in groups)):
             try:
                 self.ask("sss_cache", *words)
+            except self.silent:
+                raise  # the cache is as it was, and would answer in the place of the directory
             except self.refused:
                 continue  # it has none of that name
         belongs(user, groups)
@@ -168,8 +187,8 @@ class Leavers:
         if f"{user}/{account}" in self.held:
             words = f"user {user} starts jobs in {account} again"
             limit = ["sacctmgr", "-i", "modify", "user", user, "where", "account=" + account, "set", "MaxJobs=-1"]
-            self.sync.do(words, *limit)
-            self.held.discard(f"{user}/{account}")
+            if self._do(words, *limit):
+                self.held.discard(f"{user}/{account}")
 
     def _live(self, user, account):
         """Number, array, state of the user's jobs in an account. Of a user who is gone Slurm prints the uid, and
@@ -197,10 +216,15 @@ class Leavers:
         live = self._live(user, account)
         if not live:
             return 0
-        if f"{user}/{account}" not in self.held:
+        one = f"{user}/{account}"
+        if one not in self.held - self.begun:
+            self.held.add(one)
+            self.begun.add(one)
+            if not self.sync.check:
+                self._written(self.at)  # first, so that whoever comes back is let in again whatever ends this pass
             limit = ["sacctmgr", "-i", "modify", "user", user, "where", "account=" + account, "set", "MaxJobs=0"]
-            self._do(f"user {user} starts nothing more in {account}", *limit)
-            self.held.add(f"{user}/{account}")
+            if self._do(f"user {user} starts nothing more in {account}", *limit):
+                self.begun.discard(one)
         waits = sorted({job[1] for job in live if job[3] == "PENDING"}, key=int)
         runs = sorted({job[0] for job in live if job[3] in ("RUNNING", "SUSPENDED", "CONFIGURING")} - self.ended)
         for some in (waits[at : at + BATCH] for at in range(0, len(waits), BATCH)):
@@ -210,22 +234,30 @@ class Leavers:
         for job in runs if self.policy["running"] == "end" else []:
             self._noted(user, account, [job])
             end = f"EndTime=now+{max(self.policy['grace_s'], 1)}"
-            self._do(f"job {job} of {user} in {account} ends", "scontrol", "update", "JobId=" + job, end)
-            self.ended.add(job)
+            if self._do(f"job {job} of {user} in {account} ends", "scontrol", "update", "JobId=" + job, end):
+                self.ended.add(job)
         return sum(job[3] != "PENDING" for job in live)
 
     def _do(self, words, *command):
-        """As the pass does it; what Slurm refuses, of a job that has ended meanwhile for instance, waits."""
+        """As the pass does it, and whether it was done; what Slurm refuses, of a job that has ended meanwhile for
+        instance, waits. All that is left waits where it gives no answer: each question would take a minute."""
+        if self.stuck:
+            return False
         try:
-            self.sync.do(words, *command)
+            return self.sync.do(words, *command)
         except self.refused as fault:
+            self.stuck = isinstance(fault, self.silent)
             self.sync.waiting.append(f"{words}: {fault}")
+            return False
 
     def _noted(self, user, account, jobs):
         """Why they end, for `toolkit lease show`."""
         why = json.dumps({ENDED: f"{user} is no longer in class {account}"})
-        if not self.sync.check:
+        if not self.sync.check and not self.stuck:
             try:
                 self.ask("scontrol", "update", "JobId=" + ",".join(jobs), "AdminComment=" + why)
+            except self.silent as fault:
+                self.stuck = True
+                self.sync.waiting.append(f"jobs of {user} in {account} end: {fault}")
             except self.refused:
                 return  # some of them have ended meanwhile

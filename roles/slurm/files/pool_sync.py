@@ -36,12 +36,17 @@ MARK = "elastic-ai"
 MOST_BYTES = 512 << 20  # of an answer of Slurm's, as validation/base/bounded.py has it
 PREFIX = "pool_"
 SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
+ANSWER_S = 60
 START_S = 30  # for a controller that starts, to answer
 BUSY = ("active", "in use", "running")
 
 
 class Refused(Exception):
     """Slurm said no; its own words."""
+
+
+class Silent(Refused):
+    """It gave no answer in time, and may have done what it was told."""
 
 
 def _bounded():
@@ -51,16 +56,14 @@ def _bounded():
 
 def ask(*command):
     """Lines that a command printed; Refused with what it said when it failed."""
+    english = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
     with os.fdopen(os.memfd_create("out"), "w+b") as out, os.fdopen(os.memfd_create("err"), "w+b") as err:
-        done = subprocess.run(
-            command,
-            stdout=out,
-            stderr=err,
-            check=False,
-            timeout=60,
-            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
-            preexec_fn=_bounded,
-        )
+        try:
+            done = subprocess.run(
+                command, stdout=out, stderr=err, check=False, timeout=ANSWER_S, env=english, preexec_fn=_bounded
+            )
+        except subprocess.TimeoutExpired:
+            raise Silent(f"{' '.join(command[:6])}: no answer within {ANSWER_S} s") from None
         found = []
         for stream in (out, err):
             stream.seek(0)
@@ -160,7 +163,7 @@ class Sync:
         self.changed, self.waiting = [], []
 
     def do(self, words, *command):
-        """Run a command that changes something, or only say so. What running leases hinder waits for the next pass."""
+        """Run what changes something, or only say so; whether it was done. What leases hinder waits for a pass."""
         if not self.check:
             try:
                 ask(*command)
@@ -168,8 +171,9 @@ class Sync:
                 if not any(word in str(refused).lower() for word in BUSY):
                     raise
                 self.waiting.append(f"{words}: {refused}")
-                return
+                return False
         self.changed.append(words)
+        return True
 
     def missed(self, names):
         """What accounting told a controller that was starting is lost, and it refuses every job of that class from then
@@ -183,8 +187,9 @@ class Sync:
             try:
                 if set(missing) <= heard_of():
                     return
-            except Refused:
-                continue  # it starts
+            except Refused as fault:
+                if isinstance(fault, Silent):
+                    raise  # each question would take a minute
 
     def qos(self):
         """A QOS for each class. Those that are preempted exist before those that preempt them."""
@@ -254,35 +259,37 @@ class Sync:
 
     def leave(self, there, wanted, unsure):
         """Who is in a class no more, with his jobs. A directory that is away for a moment takes nobody out."""
-        leavers = pool_leavers.Leavers(self, ask, Refused, self.everybody)
+        leavers = pool_leavers.Leavers(self, ask, (Refused, Silent), self.everybody)
         left = {user: sorted(set(accounts) - set(wanted.get(user, []))) for user, accounts in sorted(there.items())}
         asked = {(user, one): self.by_groups(one) for user in left for one in left[user] if one not in unsure}
         asked = {one: groups for one, groups in asked.items() if groups}
         of_all = sum(any(self.by_groups(one) for one in accounts) for accounts in there.values())
         stay = leavers.stays(asked, of_all)
-        for user, accounts in left.items():
-            for account in set(there[user]) & set(wanted.get(user, [])):
-                leavers.back(user, account)
-            rest = []
-            for account in accounts:
-                words = stay.get((user, account))
-                if account in unsure:
-                    words = f"user {user} stays in {account} until the head knows both user and group again"
-                elif words is None and (user, account) in asked:
-                    jobs = leavers.end(user, account)
-                    words = f"user {user} stays in {account} until {jobs} of the jobs have ended" if jobs else None
-                if words is None:
-                    rest.append(account)
-                elif words:
-                    self.waiting.append(words)
-            for account in rest:
-                words = f"user {user} not in {account}"
-                # whoever is in no class at all goes altogether: Slurm keeps nobody without a default account
-                account_of = ["Account=" + account] if user in wanted or len(rest) < len(accounts) else []
-                self.do(words, "sacctmgr", "-i", "delete", "user", user, *account_of)
-                if not account_of:
-                    break
-        leavers.keep(there)
+        try:
+            for user, accounts in left.items():
+                for account in set(there[user]) & set(wanted.get(user, [])):
+                    leavers.back(user, account)
+                rest = []
+                for account in accounts:
+                    words = stay.get((user, account))
+                    if account in unsure:
+                        words = f"user {user} stays in {account} until the head knows both user and group again"
+                    elif words is None and (user, account) in asked:
+                        jobs = leavers.end(user, account)
+                        words = f"user {user} stays in {account} until {jobs} of the jobs have ended" if jobs else None
+                    if words is None:
+                        rest.append(account)
+                    elif words:
+                        self.waiting.append(words)
+                for account in rest:
+                    words = f"user {user} not in {account}"
+                    # whoever is in no class at all goes altogether: Slurm keeps nobody without a default account
+                    account_of = ["Account=" + account] if user in wanted or len(rest) < len(accounts) else []
+                    self.do(words, "sacctmgr", "-i", "delete", "user", user, *account_of)
+                    if not account_of:
+                        break
+        finally:
+            leavers.keep(there)
 
     def by_groups(self, account):
         """Groups that say who is in a class."""
@@ -364,7 +371,7 @@ def printed(groups):
     """Print the members of groups; the exit code."""
     try:
         met = acquainted()
-    except (Refused, subprocess.TimeoutExpired, FileNotFoundError) as fault:
+    except (Refused, OSError) as fault:
         print(f"elastic-ai-pool-sync: {fault}", file=sys.stderr)
         return 1
     found = {group: members_of(group, met) for group in groups}
@@ -384,7 +391,7 @@ def main():
     sync = Sync(json.loads(Path(POLICY).read_text(encoding="utf-8")), arguments.check, arguments.all_left)
     try:
         sync.run()
-    except (Refused, subprocess.TimeoutExpired, FileNotFoundError) as fault:
+    except (Refused, OSError) as fault:
         print(f"elastic-ai-pool-sync: {fault}", file=sys.stderr)
         return 1
     print(json.dumps({"changed": sync.changed, "waiting": sync.waiting}))
