@@ -45,9 +45,34 @@ def test_the_newest_is_kept_whatever_the_number(head: HeadFolder, keep: int) -> 
     made = head.made()
     assert on_head.thinned(replace(head.settings, keep=keep), {}) == []
     assert made.exists()
-    other = made.with_name("pool-head-2126-01-01T01-30-00Z.backup")
-    other.write_bytes(made.read_bytes())
-    assert on_head.thinned(replace(head.settings, keep=keep), {}) == [made.name]
+    old = made.rename(made.with_name("pool-head-2026-01-01T01-30-00Z.backup"))
+    head.own.write_text(re.sub("created: .*", "created: 2025-12-31T12:00:00Z", head.own.read_text()))
+    made.write_bytes(old.read_bytes())
+    assert on_head.thinned(replace(head.settings, keep=keep), {}) == [old.name]
+
+
+def test_one_that_a_wrong_clock_made_is_not_the_newest(head: HeadFolder) -> None:
+    """It would keep the alert silent for a year, and the place of each new one where one is kept."""
+    made = head.made()
+    ahead = made.rename(made.with_name("pool-head-2126-01-01T01-30-00Z.backup"))
+    year_s = 365 * 86400
+    os.utime(ahead, (time.time() + year_s,) * 2)
+    assert head.run("check").returncode == 0
+    assert figure(head, NEWEST) == 0.0, "nothing else is there"
+    before = time.time()
+    made = head.made()
+    assert before - 1 <= figure(head, NEWEST) <= time.time()
+    os.utime(made, (before - 200_000,) * 2)
+    head.run("check")
+    assert figure(head, NEWEST) == pytest.approx(before - 200_000, abs=1)
+    assert on_head.thinned(replace(head.settings, keep=1), {}) == [ahead.name]
+
+
+def test_a_file_server_whose_clock_is_minutes_ahead_is_no_fault(head: HeadFolder) -> None:
+    made = head.made()
+    os.utime(made, (time.time() + 600,) * 2)
+    head.run("check")
+    assert time.time() - 60 < figure(head, NEWEST) <= time.time()
 
 
 def test_the_role_takes_numbers_from_one_and_a_whole_path(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_a_silent_cache_of_sssd_is_no_word_of_the_directory(head: Head, monkeypa
 
 def test_a_command_that_gives_no_answer_is_a_sentence(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sync, "ANSWER_S", 0.2)
-    with pytest.raises(sync.Silent, match="^sleep 30: no answer within 0.2 s$"):
+    with pytest.raises(sync.Silent, match=r"^sleep 30: no answer within 0\.2 s$"):
         sync.ask("sleep", "30")
 
 

@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +34,17 @@ _TIME = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ"
 SAVED_S = 6.0
 """Slurm's controller writes a change of its state down within 5 s (SAVE_MAX_WAIT, src/slurmctld/state_save.c): a job
 that began just before a backup is in it only then."""
+AHEAD_S = 3600.0
+"""By how much the clock of a file server may be ahead of the head's. What is further ahead was made by a clock that was
+wrong, and would keep BackupOverdue silent until then. Project default."""
 CLIENTS = ("mariadb-dump", "mysqldump")
 TREES: dict[str, tuple[tuple[str, str], ...]] = {
     "key": (("/etc/elastic-ai/slurm/munge.key", "munge.key"),),
-    "pool": (("/etc/elastic-ai/slurm/nodes.json", "nodes.json"), ("/etc/elastic-ai/slurm/pool.json", "pool.json")),
+    "pool": (
+        ("/etc/elastic-ai/slurm/nodes.json", "nodes.json"),
+        ("/etc/elastic-ai/slurm/pool.json", "pool.json"),
+        ("/etc/elastic-ai/slurm/leavers.json", "leavers.json"),
+    ),
     "slurm": (("/var/lib/slurm/slurmctld", "state"),),
     "registry": (("/etc/elastic-ai/registry", "certificates"), ("/var/lib/docker-registry", "images")),
     "prometheus": (("/var/lib/prometheus/metrics2", "data"),),
@@ -82,11 +89,13 @@ def _stem(settings: Settings) -> str:
 
 def kept(settings: Settings) -> list[Path]:
     """All backups of this head, the oldest first; the folder may be one of several heads. Those from before its key
-    were made for the key of a head that was lost: this one cannot read them, and does not judge them."""
+    were made for the key of a head that was lost: this one cannot read them, and does not judge them. Those of a time
+    that is still to come were made by a clock that was wrong, and are no newer than any other."""
     of = re.compile(re.escape(_stem(settings) + "-") + f"({_TIME})" + re.escape(archive.SUFFIX))
     found = [(path, of.fullmatch(path.name)) for path in Path(settings.folder).glob(f"*{archive.SUFFIX}")]
-    since = _key_since(settings)
-    return sorted(path for path, name in found if name is not None and name[1] >= since)
+    since, now = _key_since(settings), f"{_now() + timedelta(seconds=AHEAD_S):%Y-%m-%dT%H-%M-%SZ}"
+    named = [(name[1] <= now, path) for path, name in found if name is not None and name[1] >= since]
+    return [path for _, path in sorted(named)]
 
 
 def _key_since(settings: Settings) -> str:
@@ -240,7 +249,9 @@ def figures(settings: Settings, bad: dict[str, str], none: float = 0.0) -> bool:
     if not settings.metrics or not Path(settings.metrics).parent.is_dir():  # no node-exporter here
         return False
     good = [path for path in kept(settings) if path.name not in bad]
-    last = max((path.stat().st_mtime for path in good), default=none)
+    now = _now().timestamp()
+    times = [path.stat().st_mtime for path in good]
+    last = max((min(at, now) for at in times if at <= now + AHEAD_S), default=none)
     said = {
         "elastic_ai_backup_unreadable": len(bad),
         "elastic_ai_backup_timestamp_seconds": last,
