@@ -293,8 +293,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     "restore": {
         Exit.OK: "the head has the backup's state, and what happened to each job is printed (--dry-run: the plan was)",
         Exit.FAILED: "the head refused its part, or the deployment failed on a node; run the same command to continue",
-        Exit.USAGE: f"{_USAGE}: a backup that is damaged, of another head or release, or a head that has a pool; "
-        "nothing was changed",
+        Exit.USAGE: f"{_USAGE}: a backup that is damaged, of another head, cluster or form, or of a "
+        "newer Slurm, or a head that has something already; nothing was changed",
         Exit.INCOMPLETE: "the head is back, and a GPU server could not be asked what ran there; it is named",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },

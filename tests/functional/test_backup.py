@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from tests.support import answers, site
 from tests.support.backups import MUNGE, HeadFolder, head, loopback, staged
 from tests.support.lease_texts import answer, slurm_job
-from toolkit.backup import archive, on_head, restoring, there
+from toolkit.backup import archive, on_head, placing, restoring, there
 from toolkit.cli import cli
 from toolkit.exits import Exit
 from toolkit.lease.jobs.slurm_json import parse_jobs
@@ -50,7 +50,8 @@ def test_a_backup_comes_back_on_a_new_head_as_it_was(head: HeadFolder, tmp_path:
     (controller / "clustername").write_text("the new head's own")
     assert there.take(new / "lib/restore", controller) == {"changed": True}
     assert (controller / "hash.3/job.3/script").read_text() == "#!/bin/sh"
-    assert (new / "lib/restore/before/slurm/state/clustername").exists(), "what was there is kept"
+    (kept,) = (new / "lib/replaced").iterdir()
+    assert (kept / "slurm/state/clustername").exists(), "what was there is kept"
     assert there.take(new / "lib/restore", controller) == {"changed": False}, "a second time changes nothing"
 
     blob = new / "var/lib/docker-registry/docker/blobs/new"
@@ -81,7 +82,7 @@ def test_a_power_cut_between_two_steps_is_gone_on_from(head: HeadFolder, tmp_pat
     staged(backup, head.site, new)
     there.take(new / "lib/restore", new / "var/lib/slurm/slurmctld")
     staged(backup, head.site, new)  # the same command again
-    assert there.note(new / "lib/restore")["taken"] is True, "what was taken is not taken twice"
+    assert placing.note(new / "lib/restore")["taken"] is True, "what was taken is not taken twice"
     assert (new / "var/lib/slurm/slurmctld/job_state").exists()
 
 
@@ -120,6 +121,7 @@ def refused(backup: Path, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """What `toolkit restore` prints of it; the head is not spoken to."""
     monkeypatch.setattr("toolkit.inventory.read_site", lambda _: type("Site", (), {"topology": site.lab(("head",))})())
     monkeypatch.setattr(restoring.checks, "refuse_joined", lambda *_: None)
+    monkeypatch.setattr(restoring, "declared", lambda *_: "pool")
     monkeypatch.setattr(restoring, "ssh_words", lambda _: pytest.fail("the head was asked"))
     words = ["restore", str(backup), "--key", str(key), "-i", str(tmp_path)]
     done = CliRunner().invoke(cli, words)
@@ -172,7 +174,7 @@ def test_a_wrong_key_an_older_release_and_another_head_are_named(
 def test_a_stream_that_breaks_off_leaves_the_new_head_as_it_was(head: HeadFolder, tmp_path: Path) -> None:
     packed = subprocess.run(["age", "-d", "-i", head.site, head.made()], capture_output=True, check=True).stdout
     for size in (0, 100, len(packed) // 2, len(packed) * 9 // 10):
-        with pytest.raises((tarfile.TarError, EOFError, there.Refusal)):
+        with pytest.raises((tarfile.TarError, EOFError, placing.Refusal)):
             there.stage(io.BytesIO(packed[:size]), "abc", b"", tmp_path / "new/restore", tmp_path / "new")
         assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
 

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 
 from tests.support import answers, site
 from tests.support.backups import HeadFolder, head, loopback, staged
-from toolkit.backup import archive, making, on_head, restoring, there
+from toolkit.backup import archive, making, on_head, placing, restoring, there
 from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
@@ -305,14 +305,14 @@ def test_a_power_cut_between_a_move_and_its_owners_is_mended(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(there, "_owned", dark)
+        patched.setattr(placing, "owned", dark)
         with pytest.raises(KeyboardInterrupt):
             there.take(base, controller)
     assert (controller / "job_state").stat().st_mode & 0o777 == 0o600
     assert there.take(base, controller) == {"changed": True}
     assert (controller / "job_state").stat().st_mode & 0o777 == 0o640
     with monkeypatch.context() as patched:
-        patched.setattr(there, "_owned", dark)
+        patched.setattr(placing, "owned", dark)
         with pytest.raises(KeyboardInterrupt):
             there.finish(base, new)
     chunks = new / "var/lib/prometheus/metrics2/01/chunks"
@@ -362,7 +362,7 @@ def test_a_power_cut_while_the_plain_keys_are_removed(
         with pytest.raises(KeyboardInterrupt):
             there.finish(base, new)
     assert there.state(base, new / "var/lib/slurm/slurmctld")["done"]["sha256"] == "abc"
-    assert there.finish(base, new) == {"finished": []}
+    assert there.finish(base, new) == {"finished": [], "replaced": ""}
     assert not list(base.parent.glob("restore*/key/munge.key")), "no plain key is left"
 
 

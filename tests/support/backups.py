@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import site
 from tests.support.lease_texts import answer, slurm_job
-from toolkit.backup import making, on_head, restoring, there
+from toolkit.backup import making, on_head, placing, restoring, there
 from toolkit.node import head as node_head
 from toolkit.node import playbooks
 from validation.base.project import ROOT
@@ -96,15 +96,17 @@ def loopback(head: HeadFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (bin_ / name).write_text(f"#!/bin/sh\n{body}\n")
         (bin_ / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
-    text = Path(there.__file__).read_text()
-    for path in ("/var/lib", "/etc/elastic-ai"):
-        text = text.replace(f'"{path}', f'"{new}{path}')
-    program = tmp_path / "there.py"
-    program.write_text(text.replace('folder.lstrip("/")', "folder").replace('where.lstrip("/")', "where"))
-    monkeypatch.setattr(restoring.there, "__file__", str(program))
+    for module in (there, placing):
+        program = tmp_path / Path(str(module.__file__)).name
+        text = Path(str(module.__file__)).read_text()
+        for path in ("/var/lib", "/etc/elastic-ai"):
+            text = text.replace(f'"{path}', f'"{new}{path}')
+        program.write_text(text)
+        monkeypatch.setattr(module, "__file__", str(program))
     topology = site.lab(("head", "gpu1"))
     monkeypatch.setattr("toolkit.inventory.read_site", lambda _: type("Site", (), {"topology": topology})())
     monkeypatch.setattr(restoring.checks, "refuse_joined", lambda *_: None)
+    monkeypatch.setattr(restoring, "declared", lambda *_: "pool")
     for module in (making, restoring, node_head):
         monkeypatch.setattr(module, "ssh_words", lambda _: ["sh", "-c"])
     monkeypatch.setattr(making, "SETTINGS", str(head.file))

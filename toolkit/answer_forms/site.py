@@ -221,6 +221,7 @@ class HeadRestored(Form):
     minutes: float
     jobs: list[JobFound]
     not_asked: list[str] = Field(description="GPU servers that did not answer")
+    replaced: str = Field(description='folder of the head with what was there before, "" where nothing was')
 
 
 class RotatedKey(Form):

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from toolkit.backup import archive, there
+from toolkit.backup import archive, placing, there
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
+from toolkit.inventory import declared
 from toolkit.lease.jobs.slurm_json import parse_jobs
 from toolkit.lease.jobs.slurm_text import SlurmJob
 from toolkit.lease.pool import is_lease
@@ -31,6 +32,15 @@ STEPS = ("stage", "deploy", "finish")
 SETTLED_S = 120.0
 """How long nodes have for their first word to the new controller: slurmd asks every half minute. Project default."""
 TAKING_S = 1800.0
+CLUSTER = "elastic-ai"
+"""Name of a cluster whose inventory gives none, as roles slurm and backup have it."""
+_BUNDLE = """import sys, types
+for name in ("toolkit", "toolkit.backup", "toolkit.backup.placing"):
+    sys.modules[name] = types.ModuleType(name)
+sys.modules["toolkit.backup"].placing = sys.modules["toolkit.backup.placing"]
+exec(compile({placing!r}, "placing.py", "exec"), sys.modules["toolkit.backup.placing"].__dict__)
+exec(compile({there!r}, "there.py", "exec"))
+"""
 AT_ONCE = 256
 """Nodes that are asked at once what runs there; one that is away holds its place for half a minute."""
 
@@ -72,7 +82,8 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class Restored:
-    """What was done. `silent`: nodes that could not be asked what runs there."""
+    """What was done. `silent`: nodes that could not be asked what runs there. `replaced`: folder of the head with what
+    was there before; "" where nothing was."""
 
     header: archive.Header
     jobs: tuple[JobOutcome, ...]
@@ -80,6 +91,23 @@ class Restored:
     seconds: float
     finished: tuple[str, ...] = ()
     took: Mapping[str, float] = field(default_factory=dict)
+    replaced: str = ""
+
+
+def _made(note: Mapping[str, Any]) -> str:
+    """When the backup of a restoration on the head was made."""
+    return str(note.get("header", {}).get("made", "another time"))
+
+
+def cluster_of(inventory: Path, head: str) -> str:
+    """The name under which role backup makes backups."""
+    return str(declared(inventory, head, "slurm_cluster_name") or CLUSTER)
+
+
+def program() -> bytes:
+    """The program of `there` with what it imports, as one text for Python alone."""
+    placed, main = (Path(str(module.__file__)).read_text("utf-8") for module in (placing, there))
+    return _BUNDLE.format(placing=placed, there=main).encode()
 
 
 class Restoring:
@@ -97,10 +125,12 @@ class Restoring:
             self.header = archive.verified(asked.file, asked.key)
         except archive.Unreadable as fault:
             raise UsageFault(f"{asked.file}: {fault}; nothing was changed") from None
-        if self.header.head != self.head.node.name:
+        name, cluster = self.head.node.name, cluster_of(asked.inventory, self.head.node.name)
+        if (self.header.head, self.header.cluster) != (name, cluster):
             raise UsageFault(
-                f"{asked.file}: it is of head {self.header.head} of cluster {self.header.cluster}, and the head of "
-                f"{asked.inventory} is {self.head.node.name}; nothing was changed"
+                f"{asked.file}: it is of head {self.header.head} of cluster {self.header.cluster}, and "
+                f"{asked.inventory} has head {name} of cluster {cluster} (slurm_cluster_name); give the backup and the "
+                "inventory of one site; nothing was changed"
             )
         with asked.file.open("rb") as stream:
             digest = hashlib.sha256()
@@ -109,16 +139,40 @@ class Restoring:
         self.sha256 = digest.hexdigest()
 
     def refuse_pool(self) -> None:
-        """UsageFault where the head has a pool of its own, unless it is to be exchanged."""
+        """UsageFault where the head has something of its own, unless it is to be exchanged, or a Slurm that cannot read
+        the backup's state."""
         state = self._asked("state")
-        if state["restore"].get("sha256") == self.sha256:
+        self._refuse_older(state["slurm"], state["offered"])
+        begun, done = state["restore"], state["done"]
+        if begun.get("sha256") == self.sha256:
             self.say("this restoration was begun before; going on")
-        elif (state["pool"] or state["controller_runs"]) and not self.asked.replace:
-            done = state.get("done", {}).get("sha256") == self.sha256
-            has = "has taken this backup already, to the end" if done else "has the state of a pool already"
+            return
+        pool = ["the state of a pool"] if state["pool"] or state["controller_runs"] else []
+        if done.get("sha256") == self.sha256:
+            has = "has taken this backup already, to the end"
+        elif begun:
+            has = f"is taking the backup of {_made(begun)}, whose own command goes on"
+        elif done:
+            has = f"has taken the backup of {_made(done)} already, to the end"
+        else:
+            has = f"has {', '.join(pool + state['has'])} already" if pool or state["has"] else ""
+        if has and not self.asked.replace:
             raise UsageFault(
-                f"{self.head.node.name} {has}; --replace puts the backup of "
-                f"{self.header.made} in its place, and ends what began since. Nothing was changed"
+                f"{self.head.node.name} {has}; --replace puts the backup of {self.header.made} in its place, ends what "
+                "began since, and keeps there what it replaces. Nothing was changed"
+            )
+
+    def _refuse_older(self, here: str, offered: str) -> None:
+        if there.older(here, self.header.slurm):
+            raise UsageFault(
+                f"{self.head.node.name}: the backup is of Slurm {self.header.slurm} and this head has {here}: an older "
+                "controller cannot read its state; install the release that the old head had. This command changed "
+                "nothing"
+            )
+        if not here and there.older(offered, self.header.slurm):
+            self.say(
+                f"{self.head.node.name}: the backup is of Slurm {self.header.slurm}, and the package sources of this "
+                f"head have {offered} now; unless the deployment adds a newer one, it stops before Slurm starts"
             )
 
     def running(self) -> tuple[dict[int, tuple[str, ...]], tuple[str, ...]]:
@@ -147,10 +201,11 @@ class Restoring:
             elif step == "deploy":
                 playbooks.run(playbooks.SITE, self.asked.inventory, None, self.asked.ansible_options)
             else:
-                finished = self._asked("finish", TAKING_S)["finished"]
+                ended = self._asked("finish", TAKING_S)
             took[step] = round(self.clock() - at, 1)
         jobs = self._outcomes(ran, since)
-        return Restored(self.header, jobs, silent, round(self.clock() - began, 1), tuple(finished), took)
+        finished, kept = tuple(ended["finished"]), str(ended["replaced"])
+        return Restored(self.header, jobs, silent, round(self.clock() - began, 1), finished, took, kept)
 
     def _stage(self, highest: int) -> None:
         """The decrypted backup goes through ssh into the head's own folder; no key of it is written here. highest: of
@@ -166,7 +221,7 @@ class Restoring:
         self, verb: str, timeout_s: float = 60.0, words: Sequence[str] = (), stream: Any = None
     ) -> dict[str, Any]:
         """The program of `there` on the head, with the backup on its stdin behind it."""
-        source = Path(there.__file__).read_bytes()
+        source = program()
         boot = f"import sys;SOURCE=sys.stdin.buffer.read({len(source)});exec(compile(SOURCE,'restore','exec'))"
         node = self.head.node
         sudo = [] if node.ssh.user == "root" else ["sudo", "-n"]

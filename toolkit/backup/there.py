@@ -1,32 +1,33 @@
 """What a new head does with a backup. Sent there as text, for nothing is installed on it yet; standard library alone.
 
-state     what this head has: a pool that runs, a restoration that is under way
+state     what this head has: a pool that runs, a restoration that is under way, what a new head has not
 stage     take the compressed tar of stdin into a folder of its own, all of it or nothing, and put the keys in place by
           which role slurm and role horovod go on instead of making new ones
 take      by role slurm, before its daemons start: the accounting database and the controller's state
 finish    after the deployment: figures, images and runs
-Each can be done again after a power cut.
+Each can be done again after a power cut. What is replaced goes to a folder of its own, and nothing here removes it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import grp
 import hashlib
 import json
 import os
-import pwd
 import re
 import shutil
 import struct
 import subprocess
 import sys
 import tarfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-BASE = Path("/var/lib/elastic-ai/restore")
-NOTE, OWNERS, PROGRAM = "restore.json", "owners.json", "there.py"
+from toolkit.backup import placing
+
+PROGRAM = "there.py"
 DONE = "restored.json"
 HEADER, MANIFEST = "backup.json", "manifest.json"
 DATABASE = "slurm_acct_db"
@@ -42,57 +43,53 @@ LATER = {
     "runs/revalidate": ("/var/lib/elastic-ai-revalidate", ()),
     "ledgers": ("/var/lib/elastic-ai/restored-ledgers", ()),
 }
+LIVING = {
+    "a munge key": "/etc/elastic-ai/slurm/munge.key",
+    "the key of a registry": "/etc/elastic-ai/registry/ca.key",
+    "an accounting database": "/var/lib/mysql/slurm_acct_db",
+    "figures of Prometheus": "/var/lib/prometheus/metrics2",
+}
+"""What a head has that was deployed, and a new one has not."""
+LEAVERS, LEAVERS_IN = "/etc/elastic-ai/slurm/leavers.json", "pool/leavers.json"
 _CHUNK = 1 << 20
 #: How Slurm's job_state begins: a text's length and the text, the protocol, the time, and the next job's number.
 _JOBS = struct.Struct(">I17sHQI")
 _AT, _MOST_JOBS = _JOBS.size - 4, 0x03FF0000
 
 
-class Refusal(Exception):
-    """One sentence: what is wrong and what to do."""
-
-
-def _ran(*words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    english = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
-    return subprocess.run(words, capture_output=True, check=False, env=english, **more)
-
-
-def note(base: Path = BASE) -> dict[str, Any]:
-    """How far a restoration has come; empty where there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        return dict(json.loads((base / NOTE).read_text("utf-8")))
-    return {}
-
-
-def _noted(base: Path, said: dict[str, Any]) -> None:
-    new = base / (NOTE + ".new")
-    with new.open("w", encoding="utf-8") as out:
-        out.write(json.dumps(said))
-        out.flush()
-        os.fsync(out.fileno())
-    new.replace(base / NOTE)
-    _names_kept(base)
-
-
-def _names_kept(folder: Path) -> None:
-    """Its names onto the disk, against a power cut."""
-    handle = os.open(str(folder), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def state(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
+def state(base: Path = placing.BASE, controller: Path = STATE, root: Path = Path("/")) -> dict[str, Any]:
     """What is on this head."""
-    runs = (
-        _ran("systemctl", "is-active", "slurmctld.service").stdout.strip() == b"active" if _has("systemctl") else False
-    )
+    runs = _active("slurmctld.service")
     kept = any((controller / name).exists() for name in ("job_state", "job_state.old"))
     done = dict[str, Any]()
     with contextlib.suppress(OSError, ValueError):
         done = dict(json.loads((base.parent / DONE).read_text("utf-8")))
-    return {"controller_runs": runs, "pool": kept, "restore": note(base), "done": done}
+    has = [words for words, where in LIVING.items() if placing.filled(root / where.lstrip("/"))]
+    found = {"controller_runs": runs, "pool": kept, "restore": placing.note(base), "done": done, "has": has}
+    return {**found, "slurm": slurm(), "offered": _offered()}
+
+
+def slurm() -> str:
+    """Of the controller that is installed; "" where there is none."""
+    return placing.ran("slurmctld", "-V").stdout.decode("utf-8", "replace").strip() if _has("slurmctld") else ""
+
+
+def _offered() -> str:
+    """The version that this head's package sources have now; a deployment may add others."""
+    said = (
+        placing.ran("apt-cache", "policy", "slurmctld").stdout.decode("utf-8", "replace") if _has("apt-cache") else ""
+    )
+    found = re.search(r"Candidate: (\d\S*)", said)
+    return found[1] if found is not None else ""
+
+
+def older(now: str, was: str) -> bool:
+    """Whether a controller is older than the one that wrote a state, which it cannot read then."""
+    return bool(was and now) and _number(now) < _number(was)
+
+
+def _active(unit: str) -> bool:
+    return _has("systemctl") and placing.ran("systemctl", "is-active", unit).returncode == 0
 
 
 def _has(program: str) -> bool:
@@ -100,11 +97,11 @@ def _has(program: str) -> bool:
 
 
 def stage(
-    stream: Any, sha256: str, source: bytes, base: Path = BASE, root: Path = Path("/"), highest: int = 0
+    stream: Any, sha256: str, source: bytes, base: Path = placing.BASE, root: Path = Path("/"), highest: int = 0
 ) -> dict[str, Any]:
     """Unpack into a folder that is there when all of it has come as it was written; then put the keys in place.
     highest: number of a job that runs on a node."""
-    there = note(base)
+    there = placing.note(base)
     if there.get("sha256") != sha256 or "staged" not in there:
         new = base.with_name(base.name + ".part")
         shutil.rmtree(new, ignore_errors=True)
@@ -117,19 +114,20 @@ def stage(
             raise
         (new / PROGRAM).write_bytes(source)
         there = {"sha256": sha256, "header": header, "staged": True, "taken": False}
-        _noted(new, there)
+        there["replaced"] = time.strftime("%Y-%m-%dT%H-%M-%SZ", time.gmtime())
+        placing.noted(new, there)
         new.replace(base)
-        _names_kept(base.parent)
+        placing.names_kept(base.parent)
     if highest > there.get("highest", 0):
         there = {**there, "highest": highest}
-        _noted(base, there)
+        placing.noted(base, there)
     shutil.rmtree(_gone(base), ignore_errors=True)
     for name, (folder, mode) in SECRETS.items():
-        _secret(base / name, root / folder.lstrip("/"), mode)
+        _secret(base / name, root / folder.lstrip("/"), mode, placing.replaced(base))
     return there
 
 
-def _secret(found: Path, folder: Path, mode: int) -> None:
+def _secret(found: Path, folder: Path, mode: int, kept: Path) -> None:
     if not found.exists():
         return
     folder.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -137,6 +135,10 @@ def _secret(found: Path, folder: Path, mode: int) -> None:
         if not path.is_file():
             continue
         target = folder / path.name
+        if target.is_file() and target.read_bytes() != path.read_bytes():
+            place = placing.room(kept / folder.name) / path.name
+            if not (place.exists() and place.read_bytes() == target.read_bytes()):
+                placing.copied(target, placing.free(place))
         new = target.with_name(f".{target.name}.new")
         new.touch(mode=0o600)
         new.write_bytes(path.read_bytes())
@@ -152,7 +154,7 @@ def _unpacked(stream: Any, target: Path) -> dict[str, Any]:
         for member in tar:
             path = target / member.name
             if member.name.startswith("/") or ".." in Path(member.name).parts:
-                raise Refusal(f"{member.name}: a name that leaves the backup; nothing was changed")
+                raise placing.Refusal(f"{member.name}: a name that leaves the backup; nothing was changed")
             if member.isdir():
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             elif member.issym():
@@ -173,8 +175,8 @@ def _unpacked(stream: Any, target: Path) -> dict[str, Any]:
                 continue
             owners[member.name] = [member.uname, member.gname, member.mode & 0o777]
     if said.get(MANIFEST, {}).get("sha256") != digests:
-        raise Refusal("the backup did not come as it was made; nothing was changed, run the command again")
-    (target / OWNERS).write_text(json.dumps(owners), "utf-8")
+        raise placing.Refusal("the backup did not come as it was made; nothing was changed, run the command again")
+    (target / placing.OWNERS).write_text(json.dumps(owners), "utf-8")
     return dict(said[HEADER])
 
 
@@ -194,58 +196,78 @@ def _number(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:2])
 
 
-def take(base: Path = BASE, controller: Path = STATE) -> dict[str, Any]:
+def take(base: Path = placing.BASE, controller: Path = STATE, root: Path = Path("/")) -> dict[str, Any]:
     """The accounting database and the controller's state, with both daemons stopped. Refusal where this Slurm is older
     than the one that wrote them."""
-    there = note(base)
+    there = placing.note(base)
     if not there or there.get("taken"):
         return {"changed": False}
-    was = str(there["header"].get("slurm", ""))
-    now = _ran("slurmctld", "-V").stdout.decode("utf-8", "replace").strip() if _has("slurmctld") else ""
-    if was and now and _number(now) < _number(was):
-        raise Refusal(
+    was, now, kept = str(there["header"].get("slurm", "")), slurm(), placing.replaced(base)
+    if older(now, was):
+        before = f"; what was there before is in {kept}" if kept.exists() else ""
+        raise placing.Refusal(
             f"the backup is of Slurm {was} and this head has {now}: an older controller cannot read its state; install "
-            "the release that the old head had. Nothing was changed"
+            "the release that the old head had, and run the same command again. Database and state are as they were; "
+            f"the keys of pool and registry are the backup's already{before}"
         )
     if _has("systemctl"):
-        _ran("systemctl", "stop", "slurmctld.service", "slurmdbd.service")
-        _ran("systemctl", "start", "mariadb.service")
+        placing.ran("systemctl", "stop", "slurmctld.service", "elastic-ai-pool-sync.service", "slurmdbd.service")
+        placing.ran("systemctl", "start", "mariadb.service")
     dump = base / "accounting/dump.sql"
     if dump.exists():
-        _loaded(dump)
+        _loaded(dump, base)
+        _limits(base, root)
     if not there.get("state_taken"):
-        _placed(base, "slurm/state", controller)
+        placing.placed(base, "slurm/state", controller)
         _numbered(base, controller, there.get("highest", 0))
-    _noted(base, {**there, "taken": True, "state_taken": True})
+    placing.noted(base, {**placing.note(base), "taken": True, "state_taken": True})
     return {"changed": True}
 
 
-def _loaded(dump: Path) -> None:
+def _limits(base: Path, root: Path) -> None:
+    """Whom the pool's program has told the database to hold: what it knows of that is as old as the database."""
+    target = root / LEAVERS.lstrip("/")
+    if target.exists() and not (base / LEAVERS_IN).exists():
+        placing.carried(target, placing.free(placing.replaced(base) / "slurm" / target.name))
+    _secret(base / LEAVERS_IN, target.parent, 0o700, placing.replaced(base))
+
+
+def _loaded(dump: Path, base: Path) -> None:
     client = shutil.which("mariadb") or shutil.which("mysql")
     if client is None:
-        raise Refusal("this head has no client of MariaDB, and the backup has an accounting database")
+        raise placing.Refusal("this head has no client of MariaDB, and the backup has an accounting database")
+    if not placing.note(base).get("database_kept"):
+        _database_kept(client, placing.replaced(base) / "accounting/dump.sql")
+        placing.noted(base, {**placing.note(base), "database_kept": True})
     with dump.open("rb") as text:
         for words, given in ((["--execute", f"DROP DATABASE IF EXISTS {DATABASE}"], None), ([], text)):
-            done = _ran(client, *words, stdin=given or subprocess.DEVNULL)
+            done = placing.ran(client, *words, stdin=given or subprocess.DEVNULL)
             if done.returncode != 0:
                 said = done.stderr.decode("utf-8", "replace").strip()[-300:]
-                raise Refusal(f"MariaDB did not take the accounting database: {said}; run the same command again")
+                raise placing.Refusal(
+                    f"MariaDB did not take the accounting database: {said}; run the same command again"
+                )
 
 
-def _placed(base: Path, name: str, target: Path) -> None:
-    """In the place of what is there, which is kept in the folder `before`; owners as they were. What is not in the
-    backup changes nothing; what was placed before a power cut gets its owners."""
-    if not (base / name).exists():
-        _owned(base, name, target)
+def _database_kept(client: str, place: Path) -> None:
+    """The one that is there, as text; one without tables is as good as none."""
+    if not placing.ran(client, "--batch", "--execute", f"SHOW TABLES IN {DATABASE}").stdout.strip():
         return
-    if target.exists():
-        kept = base / "before" / name
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        shutil.move(str(target), str(kept))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(str(base / name), str(target))
-    _owned(base, name, target)
+    part = placing.room(place.parent) / (place.name + placing.PART)
+    words = [shutil.which("mariadb-dump") or "mysqldump", "--single-transaction", "--quick", "--routines"]
+    with part.open("wb") as out:
+        os.fchmod(out.fileno(), 0o600)
+        english = {**os.environ, "LC_ALL": "C", "LANGUAGE": ""}
+        words += ["--databases", DATABASE]
+        done = subprocess.run(words, stdout=out, stderr=subprocess.PIPE, check=False, env=english)
+        os.fsync(out.fileno())
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()[-300:]
+        raise placing.Refusal(
+            f"the accounting database of this head was not kept: {said}; mend that, or remove it yourself "
+            f"(DROP DATABASE {DATABASE}), and run the same command again"
+        )
+    part.replace(placing.free(place))
 
 
 def _next_job(path: Path) -> int:
@@ -260,8 +282,8 @@ def _next_job(path: Path) -> int:
 def _numbered(base: Path, controller: Path, highest: int) -> None:
     """Jobs that began after the backup may still run on a node. No number is given a second time: the node would refuse
     that job, and Slurm would drain the node for a "Duplicate jobid"."""
-    replaced = base / "before/slurm/state"
-    least = max([highest + 1, *(_next_job(replaced / name) for name in ("job_state", "job_state.old"))])
+    before = [path for path in (placing.replaced(base) / "slurm").rglob("job_state*") if path.is_file()]
+    least = max([highest + 1, *map(_next_job, before)])
     for name in ("job_state", "job_state.old"):
         if 0 < _next_job(controller / name) < least < _MOST_JOBS:
             with (controller / name).open("r+b") as state:
@@ -271,62 +293,38 @@ def _numbered(base: Path, controller: Path, highest: int) -> None:
                 os.fsync(state.fileno())
 
 
-def _owned(base: Path, name: str, target: Path) -> None:
-    """Owner and mode as they were, where this head knows the user."""
-    owners = json.loads((base / OWNERS).read_text("utf-8"))
-    for member, (user, group, mode) in owners.items():
-        if member != name and not member.startswith(name + "/"):
-            continue
-        path = target / member[len(name) :].lstrip("/")
-        with contextlib.suppress(FileNotFoundError):
-            with contextlib.suppress(KeyError, PermissionError):
-                os.chown(path, pwd.getpwnam(user).pw_uid, grp.getgrnam(group).gr_gid)
-            path.chmod(mode)
-
-
-def finish(base: Path = BASE, root: Path = Path("/")) -> dict[str, Any]:
+def finish(base: Path = placing.BASE, root: Path = Path("/")) -> dict[str, Any]:
     """Figures in the place of the new head's few; images beside those that are there; runs; ledgers for reading."""
-    there, done = note(base), []
-    owners = json.loads((base / OWNERS).read_text("utf-8")) if there else {}
+    there, done, kept = placing.note(base), [], placing.replaced(base)
+    owners = json.loads((base / placing.OWNERS).read_text("utf-8")) if there else {}
     for name, (where, units) in LATER.items():
         target = root / where.lstrip("/")
         if not any(one == name or one.startswith(name + "/") for one in owners):
             continue
-        runs = [unit for unit in units if _has("systemctl") and _ran("systemctl", "is-active", unit).returncode == 0]
+        runs = [unit for unit in units if _active(unit)]
         for unit in runs:
-            _ran("systemctl", "stop", unit)
+            placing.ran("systemctl", "stop", unit)
         try:
             if name.startswith(("registry", "runs")):
-                _merged(base, name, target)
+                placing.merged(base, name, target)
             else:
-                _placed(base, name, target)
+                placing.placed(base, name, target)
         finally:
             for unit in runs:
-                _ran("systemctl", "start", unit)
+                placing.ran("systemctl", "start", unit)
         done.append(name.split("/")[0])
+    if (base / "before").exists():  # of a restoration that an earlier release began
+        placing.carried(base / "before", placing.free(kept / "before"))
     if there:
         (base.parent / DONE).write_text(json.dumps(there), "utf-8")
         base.replace(_gone(base))  # so that one that is cut off here has come to its end
     shutil.rmtree(_gone(base), ignore_errors=True)
-    return {"finished": done}
+    return {"finished": done, "replaced": str(kept) if there and kept.exists() else ""}
 
 
 def _gone(base: Path) -> Path:
     """What is being removed."""
     return base.with_name(base.name + ".gone")
-
-
-def _merged(base: Path, name: str, target: Path) -> None:
-    """What is not there yet: images are named by their content, and runs by their time. Owners of all, for a power cut
-    may have come between the two."""
-    for path in sorted((base / name).rglob("*")):
-        inside = path.relative_to(base / name)
-        if path.is_dir() and not path.is_symlink():
-            (target / inside).mkdir(parents=True, exist_ok=True)
-        elif not (target / inside).exists():
-            (target / inside).parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(str(path), str(target / inside))
-    _owned(base, name, target)
 
 
 def main(words: list[str], source: bytes = b"") -> int:
@@ -335,8 +333,9 @@ def main(words: list[str], source: bytes = b"") -> int:
         if words[0] == "stage":
             said = stage(sys.stdin.buffer, words[1], source, highest=int(words[2]) if len(words) > 2 else 0)
         else:
-            said = {"state": state, "take": take, "finish": finish}[words[0]]()
-    except Refusal as fault:
+            verbs: dict[str, Callable[[], dict[str, Any]]] = {"state": state, "take": take, "finish": finish}
+            said = verbs[words[0]]()
+    except placing.Refusal as fault:
         print(json.dumps({"refused": str(fault)}))
         return 2
     except (tarfile.TarError, EOFError):

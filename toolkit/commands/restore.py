@@ -23,7 +23,8 @@ if TYPE_CHECKING:  # loaded when something is restored, not for --help
 @inventory_option
 @click.option("--key", type=click.Path(path_type=Path, dir_okay=False, exists=True), required=True, metavar="FILE",
               help="Decrypt with this key, the file that age-keygen wrote.")  # fmt: skip
-@click.option("--replace", is_flag=True, help="Replace the pool that the head has; what began since the backup ends.")
+@click.option("--replace", is_flag=True, help="Replace what the head has, and keep it there; what began since the "
+              "backup ends.")  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Read the backup, ask head and nodes, print the plan; change nothing.")
 @json_option
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
@@ -31,10 +32,12 @@ def restore(dry_run: bool, as_json: bool, **given: Any) -> None:
     """Bring back the head of a pool from a backup.
 
     For a new machine with the name and address of the lost head, on which only the system is installed. All of the
-    backup is read first; one that is damaged, of another head, or of another release changes nothing. Then the head
-    takes its keys, database and state, the site is deployed as by toolkit deploy, and what ran on the nodes is looked
-    up: each lease that goes on or has ended is printed. Run this before any toolkit deploy: a head that is deployed
-    without its state is refused, because it would end what runs. Ctrl-C stops; the same command goes on.
+    backup is read first; one that is damaged, of another head or cluster, in the form of an older toolkit, or of a
+    newer Slurm than the head has changes nothing. Then the head takes its keys, database and state, the site is
+    deployed as by toolkit deploy, and what ran on the nodes is looked up: each lease that goes on or has ended is
+    printed. Run this before any toolkit deploy: a head that is deployed without its state is refused, because it would
+    end what runs.
+    Ctrl-C stops; the same command goes on.
 
     \b
     toolkit restore site.backup --key backup.key -i inventories/site --dry-run
@@ -96,6 +99,8 @@ def _print(done: Restored) -> None:
         "earlier backups in the head's folder: the new head has a key of its own, so it does not read, count or remove "
         "them; your key reads them"
     )
+    if done.replaced:
+        click.echo(f"what was on the head before is kept there in {done.replaced}; remove it when nobody needs it")
     ended = sum(job.state == "ended" for job in done.jobs)
     click.echo(
         f"the head has the state of {done.header.made}; {number_of(len(done.jobs) - ended, 'job')} of "
@@ -106,6 +111,7 @@ def _print(done: Restored) -> None:
 def _document(done: Restored) -> dict[str, object]:
     return {
         "header": done.header.document(), "minutes": round(done.seconds / 60, 2), "not_asked": list(done.silent),
+        "replaced": done.replaced,
         "jobs": [{"job": one.job, "user": one.user, "nodes": list(one.nodes), "lease": one.lease, "state": one.state,
                   "why": one.why} for one in done.jobs],
     }  # fmt: skip
