@@ -21,7 +21,7 @@ BROWSER = tuple(f"tests/integration/test_{name}_browser.py" for name in BROWSERS
 SMALL_SITE = "tests/integration/test_standin_small.py"
 MACHINES = ("test_vm_*.py", "test_storage_nfs.py", "test_handover_machines.py")
 """Of tests/integration, what is about emulated machines alone."""
-BACKUP = tuple(f"toolkit/backup/{name}.py" for name in ("archive", "on_head", "there"))
+BACKUP = tuple(f"toolkit/backup/{name}.py" for name in ("archive", "on_head", "placing", "there"))
 ON_NODES = (
     "plugins/modules",
     "plugins/module_utils",
