@@ -42,13 +42,22 @@ class Checked:
             return Exit.FAILED
         return Exit.INCOMPLETE if self.facts.of("not-run") or not self.facts.of("passed") else Exit.OK
 
+    @property
+    def unreached(self) -> str:
+        """Why nothing of the node was found out, "" where something was: then its checks all say the same."""
+        if self.facts is None:
+            return self.error or "its checks could not be run"
+        told = {check.words for check in self.facts.of("not-run")}
+        return told.pop() if len(told) == 1 and not self.facts.of("passed") + self.facts.of("failed") else ""
+
     def document(self) -> dict[str, object]:
         """For --json."""
         states = {Exit.OK: "ok", Exit.FAILED: "failed"}
+        state = "not-checked" if self.unreached else states.get(self.exit_code, "incomplete")
         return {
             "node": self.node,
-            "state": "not-checked" if self.facts is None else states.get(self.exit_code, "incomplete"),
-            "error": self.error or None,
+            "state": state,
+            "error": self.unreached or None,
             "checks": [check.model_dump(mode="json") for check in self.facts.checks] if self.facts else [],
         }
 
@@ -106,9 +115,10 @@ def _checked(node: str, taken: Taken) -> Checked:
 def lines(found: Checked, inventory: Path, width: int = 0) -> list[str]:
     """One line for the node, and one for each check that did not pass: what, where, and what to do next."""
     name = found.node.ljust(width)
-    if found.facts is None:
+    if found.facts is None or found.unreached:
         again = shlex.join(["toolkit", "check", "-i", str(inventory), "--limit", found.node])
-        return [f"{name}  NOT CHECKED: {found.error}. Next: see that it is on and that ssh reaches it, then: {again}"]
+        cure = "see that it is on and that ssh reaches it at its address, then"
+        return [f"{name}  NOT CHECKED: {found.unreached}. Next: {cure}: {again}"]
     passed, failed, not_run, beside = map(found.facts.of, ("passed", "failed", "not-run", "not-applicable"))
     word = "FAILED" if failed else "INCOMPLETE" if found.exit_code != Exit.OK else "ok"
     counted = [f"{number_of(len(passed), 'check')} passed", *([f"{len(failed)} failed"] if failed else [])]
@@ -116,8 +126,15 @@ def lines(found: Checked, inventory: Path, width: int = 0) -> list[str]:
     counted += [f"{len(beside)} do not concern it"] if beside else []
     said = [f"{name}  {word}: {', '.join(counted)}"]
     said += [f"{name}  FAILED {_words(check)}. Next: {_next(check, found.node, inventory)}" for check in failed]
-    said += [f"{name}  NOT RUN {_words(check)}" for check in not_run]
-    return said
+    return said + [f"{name}  NOT RUN {words}" for words in _together(not_run)]
+
+
+def _together(checks: Sequence[CheckOutcome]) -> list[str]:
+    """Each check with its words; those that one cause ended, in one line."""
+    by_cause: dict[str, list[str]] = {}
+    for check in checks:
+        by_cause.setdefault(check.words, []).append(check.name)
+    return [f"{', '.join(names)}: {words}".rstrip(": .") for words, names in by_cause.items()]
 
 
 def _words(check: CheckOutcome) -> str:

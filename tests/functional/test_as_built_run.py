@@ -58,10 +58,19 @@ def test_a_failed_check_is_named_with_what_to_do_and_a_lost_node_is_not_taken_fo
         "Next: toolkit deploy -i site --limit head -- --tags pool"
     ) in lines
     count = len(checks_of(("clients",)))
-    assert f"client1  INCOMPLETE: 0 checks passed, {count} could not be run" in lines
+    (lost,) = (line for line in lines if line.startswith("client1"))
+    assert lost == (
+        "client1  NOT CHECKED: does not answer; is it up? (ssh: connect to host 10.0.0.11 port 22: No route to host). "
+        "Next: see that it is on and that ssh reaches it at its address, then: "
+        "toolkit check -i site --limit client1"
+    )
     suites = {suite.name: suite for suite in JUnitXml.fromfile(str(rack.folder / "out.xml"))}
     assert (suites["head"].failures, suites["client1"].errors) == (1, count)
-    assert rack.check("--limit", "client1").returncode == 3
+    alone = rack.check("--limit", "client1", "--json")
+    (said,) = json.loads(alone.stdout)["nodes"]
+    assert (alone.returncode, said["state"], len(said["checks"])) == (3, "not-checked", count)
+    assert said["error"].startswith("does not answer; is it up? (ssh: ")
+    assert "testinfra" not in done.stdout + alone.stdout, "no internals of Python"
 
 
 def test_stock_pytest_runs_the_same(rack: Rack) -> None:

@@ -224,6 +224,7 @@ def main() -> int:
     nodes = pickle.loads(Path(sys.argv[1]).read_bytes())
     address, command = sys.argv[-2:]
     if address not in nodes or re.search(r"ControlPath|-O ", command):
+        print(f"ssh: connect to host {address} port 22: No route to host", file=sys.stderr)
         return 255
     rc, out = nodes[address].answer(command)
     sys.stdout.write(out)

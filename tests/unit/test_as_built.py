@@ -278,6 +278,34 @@ def test_one_line_for_a_node_and_one_for_each_check_with_what_to_do() -> None:
     assert lost.startswith("gpu1  NOT CHECKED: no end. Next: ")
 
 
+SILENT = "does not answer; is it up? (ssh: connect to host 10.0.0.12 port 22: No route to host)"
+
+
+def test_one_cause_is_said_once_whatever_number_of_checks_it_ended() -> None:
+    (line,) = asbuilt.lines(of("gpu1", dict.fromkeys(NAMES, ("error", SILENT))), Path("site"))
+    assert line.startswith(f"gpu1  NOT CHECKED: {SILENT}. Next: see that it is on and that ssh reaches it")
+    _, *lines = asbuilt.lines(of("gpu1", dict.fromkeys(NAMES[2:4], ("error", SILENT))), Path("site"))
+    assert lines == [f"gpu1  NOT RUN {NAMES[2]}, {NAMES[3]}: {SILENT}"]
+    lost = judged({"as-built.gpu2": checked("gpu2", spoilt=dict.fromkeys(NAMES, ("error", SILENT)))})
+    assert lost["pf.asbuilt gpu2"].reason == f"{len(NAMES)} of {len(NAMES)} checks were not run: {SILENT}"
+
+
+def test_what_testinfra_raises_is_told_without_its_form() -> None:
+    from testinfra.backend.ssh import SshBackend  # type: ignore[import-untyped]
+
+    from validation.asbuilt.unreached import words_of
+
+    backend = SshBackend("root@10.0.0.12:2222")
+    said = b"Warning: Permanently added\nroot@10.0.0.12: Permission denied (publickey).\n"
+    assert words_of(RuntimeError(backend.result(255, b"true", b"", said)), "site") == (
+        "refuses the key for user root; check ansible_user and ansible_ssh_private_key_file "
+        "(ssh: root@10.0.0.12: Permission denied (publickey).)"
+    )
+    sudo = backend.result(1, b"sudo true", b"", b"sudo: a password is required\n")
+    assert "user root needs sudo without a password" in words_of(RuntimeError(sudo), "site")
+    assert words_of(ValueError("no number"), "site") == "ValueError: no number"
+
+
 def test_exit_codes() -> None:
     assert of("gpu1").exit_code == Exit.OK
     assert of("gpu1", {ONE: ("failure", "no"), TWO: ("error", "no")}).exit_code == Exit.FAILED

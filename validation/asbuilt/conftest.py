@@ -12,6 +12,7 @@ from testinfra.utils.ansible_runner import AnsibleRunner  # type: ignore[import-
 from validation.asbuilt.quiet import between_marks
 from validation.asbuilt.resolved import resolved
 from validation.asbuilt.site import Host, Site
+from validation.asbuilt.unreached import why, words_of
 from validation.measures.asbuilt.checks import GROUPS, checks_of
 from validation.measures.asbuilt.parse import COULD_NOT_RUN
 
@@ -55,22 +56,27 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Note in the JUnit file that a check ended by something else than a failed assertion: it found out nothing."""
     excinfo = call.excinfo
     if excinfo is not None and not excinfo.errisinstance((AssertionError, pytest.skip.Exception)):
-        said = " ".join(str(excinfo.value).split())
-        item.user_properties.append((COULD_NOT_RUN, f"{excinfo.type.__name__}: {said}"[:400]))
+        said = words_of(excinfo.value, _inventory(item.config))
+        item.user_properties.append((COULD_NOT_RUN, said[:400]))
     return (yield)
 
 
+def _inventory(config: pytest.Config) -> str:
+    return str(config.getoption("ansible_inventory", default=None) or "")
+
+
 @pytest.fixture(autouse=True)
-def _reached(host: Host) -> None:
+def _reached(host: Host, pytestconfig: pytest.Config) -> None:
     """One try for each node: where it does not answer, its checks end at once."""
     name = host.backend.get_pytest_id()
     if name not in _answered:
         try:
-            if host.run_expect([0], "true").stdout:
+            tried = host.run("true")
+            if tried.stdout:
                 _noisy.add(name)
-            _answered[name] = ""
-        except (RuntimeError, AssertionError) as fault:
-            _answered[name] = f"no command can be run on it: {' '.join(str(fault).split())}"[:300]
+            _answered[name] = why(tried, _inventory(pytestconfig)) if tried.rc else ""
+        except RuntimeError as fault:
+            _answered[name] = words_of(fault, _inventory(pytestconfig))
     if _answered[name]:
         raise ConnectionError(_answered[name])
     if name in _noisy:

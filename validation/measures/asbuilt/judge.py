@@ -75,6 +75,8 @@ def _count(value: int, of: int) -> Summary:
 
 
 def _named(checks: Sequence[CheckOutcome]) -> str:
+    if len(checks) > 1 and checks[0].words and len({check.words for check in checks}) == 1:
+        return checks[0].words  # of a node that was not reached
     said = "; ".join(f"{check.name}: {check.words}" if check.words else check.name for check in checks[:_NAMED])
     return said + (f"; and {len(checks) - _NAMED} more" if len(checks) > _NAMED else "")
 
