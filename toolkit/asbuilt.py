@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
-from toolkit.errors import UsageFault, or_nearest
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit
+from toolkit.node_groups import not_named
 from validation.base.counting import number_of
 from validation.execute import Launcher
 from validation.execute.measure import Taken, take
@@ -76,9 +77,8 @@ def chosen(
     for part in filter(None, (word.strip() for word in limit.split(","))):
         mine = [n for n in topology.nodes if part in (*of[n.name], "all") or fnmatch.fnmatchcase(n.name, part)]
         if not mine:
-            known = dict.fromkeys(name for n in topology.nodes for name in (n.name, *of[n.name]))
-            there = or_nearest(part, known, f"there are: {_names(topology.nodes)}", numbered=True)
-            raise UsageFault(f"--limit {part}: no such node or group; {there}")
+            names = [n.name for n in topology.nodes]
+            raise UsageFault(not_named(part, names, (group for name in names for group in of[name])))
         kept |= {node.name: node for node in mine}
     if not kept:
         raise UsageFault(f"--limit {limit!r}: names no node; there are: {_names(topology.nodes)}")

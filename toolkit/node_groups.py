@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolkit.errors import or_nearest
 from toolkit.inventory import Site
 from validation.model import Node
 
 MOST_NAMED = 12
+
+
+def not_named(part: str, nodes: Sequence[str], groups: Iterable[str]) -> str:
+    """What every command says of a part of --limit that fits no node and no group."""
+    more = f" and {len(nodes) - MOST_NAMED} more" if len(nodes) > MOST_NAMED else ""
+    others = f"there are: {', '.join(nodes[:MOST_NAMED])}{more}"
+    near = or_nearest(part, dict.fromkeys((*nodes, *groups)), others, numbered=True)
+    return f"--limit {part}: no such node or group; {near}"
 
 
 def groups_of(site: Site) -> Mapping[str, tuple[str, ...]]:

@@ -263,7 +263,7 @@ def test_a_limit_that_fits_no_node_is_an_error_and_a_group_that_a_play_lacks_is_
     limited.take(event("playbook_on_start"))
     end = outcome.ending(job(limit="gpu1,gpu9"), limited, 250, True)
     assert end.exit_code == 2
-    assert end.error.startswith("Could not match supplied host pattern, ignoring: gpu9")
+    assert end.error.startswith("--limit gpu9: no such node or group; "), "and nothing is ignored"
     site = begun("gpu1")
     for line in said(f"{warning}clients"):
         site.take(line)

@@ -26,7 +26,6 @@ from validation.base.project import ROOT
 
 FOREIGN: dict[str, tuple[str, ...]] = {
     "Ansible's own words, on its stderr": (
-        "unmatched_limit: 'Could not match supplied host pattern' in line",
         "complaint: 'parse inventory' in words",
         "complaint: 'Failed to parse inventory' in part",
         "_host_vars: 'vault secrets' in why",

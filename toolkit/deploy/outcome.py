@@ -77,7 +77,7 @@ def consenting(job: Deployment) -> Deployment:
 def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) -> Ending:
     """Judge a run that is over."""
     if watch.unmatched_limit:
-        return Ending((), Exit.USAGE, f"{watch.unmatched_limit}; nothing was changed; correct --limit")
+        return Ending((), Exit.USAGE, _not_named(job, watch.unmatched_limit))
     interrupted = interrupted and (status != 0 or watch.stats is None)  # it may have come after the end
     lines = tuple(_once(node_line(job, watch, host, interrupted) for host in sorted(watch.nodes)))
     if interrupted:
@@ -92,6 +92,18 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     if not watch.nodes:
         return Ending((), Exit.USAGE, f"{job.inventory}: no node of it belongs to any stage; nothing was done")
     return Ending(lines, Exit.INCOMPLETE if watch.waiting else Exit.OK)
+
+
+def _not_named(job: Deployment, part: str) -> str:
+    """Of a part of --limit that fits nothing, with the nodes that there are where Ansible tells them here."""
+    from toolkit.inventory_source import InventoryError, read_source  # only here: nobody else waits for Ansible
+    from toolkit.node_groups import not_named
+
+    try:
+        source = read_source(job.inventory, ())
+    except InventoryError:  # such as one whose vault needs a password that was given to Ansible alone
+        return f"--limit {part}: no such node or group; ansible-inventory -i {job.inventory} --graph lists them"
+    return not_named(part, sorted(source.hosts), [name for name in source.groups if name not in ("all", "ungrouped")])
 
 
 def _once(lines: Iterable[EndLine]) -> Iterator[EndLine]:

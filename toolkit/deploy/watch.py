@@ -13,6 +13,7 @@ from toolkit.deploy.stages import Stage
 Outcome = Literal["ok", "failed", "unreachable"]
 _MARK = re.compile(r"^\[?(?P<kind>ERROR|WARNING)\]?[:!]\s*")
 _ORIGIN = re.compile(r"^Origin: (?P<place>.+:\d+:\d+)\s*$", re.MULTILINE)
+_UNMATCHED = re.compile(r"Could not match supplied host pattern, ignoring: (?P<part>.+)")
 _PLAIN = {"verbose", "warning", "error", "system_warning"}
 _MOST_SAID = 4 << 20  # characters of Ansible's own that are held to find its reason in
 _LONGEST = 20_000  # of a message, in characters: many times what a task with many faults says; the log has all of it
@@ -73,10 +74,11 @@ class DeployWatch:
 
     @property
     def unmatched_limit(self) -> str:
-        """Ansible's warning about a part of --limit that fits no node; it comes before anything runs."""
+        """A part of --limit that fits no node, of which Ansible warns before anything runs; "" where each fits."""
         said = "\n".join(self._said[: self._said_before if self.started else None]).replace("\r", "")
         lines = (_first_line(line) for line in said.splitlines() if _MARK.match(line))
-        return next((line for line in lines if "Could not match supplied host pattern" in line), "")
+        found = (_UNMATCHED.match(line) for line in lines)
+        return next((one["part"] for one in found if one), "")
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Take an event of ansible-runner."""
