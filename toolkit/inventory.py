@@ -19,15 +19,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from toolkit.cables import site_cables
 from toolkit.inventory_address import address_fault, is_ipv6, without_ipv6
 from toolkit.inventory_bmc import BmcVariable, plain_password
-from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_fault
+from toolkit.inventory_files import refuse_unusable
+from toolkit.inventory_lines import locate
 from toolkit.inventory_record import NAMES, InventoryRecord, record
 from toolkit.inventory_source import Host, InventoryError, read_source
 from toolkit.inventory_storage import StorageFault, agree, storages
-from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import others, refuse_absent_lab
-from validation.base.project import ROOT
+from toolkit.lab_inventory import refuse_absent_lab
 from validation.base.secret_words import secret_name, secret_text
-from validation.base.unread_variables import of_no_group, unread
+from validation.base.unread_variables import of_no_group
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology, UnitPart
 from validation.model.base import explain
 from validation.rules.witness import site_tests
@@ -185,17 +184,6 @@ def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words
     where = locate(inventory, host, path)
     variable = ".".join(str(part) for part in path)
     return InventoryError(": ".join(part for part in (where, host, variable, words) if part))
-
-
-def _check_path(inventory: Path) -> None:
-    if inventory.is_file() or (inventory.is_dir() and inventory_files(inventory)):
-        return
-    if inventory.is_dir():
-        inventory = inventory / "hosts.yml"
-    folder = inventory if inventory.suffix == "" else inventory.parent
-    if folder.resolve() == LAB.resolve():
-        raise InventoryError(f"{inventory}: no such file; the lab's inventory is {ROOT / LAB}")
-    raise InventoryError(f"{inventory}: no such file; {others(folder)}")
 
 
 def _host_vars(inventory: Path, host: str, said: Host) -> _HostVars:
@@ -394,10 +382,7 @@ def read_site(inventory: Path) -> Site:
 
     LabError where the inventory lists a lab that is not up.
     """
-    _check_path(inventory)
-    broken = syntax_fault(inventory) or twin_fault(inventory) or unread(inventory)
-    if broken:
-        raise InventoryError(broken)
+    refuse_unusable(inventory)
     refuse_absent_lab(inventory)
     source = read_source(inventory, {*_HostVars.model_fields, *NAMES})
     members = {group: source.members(group) for group in GROUPS}

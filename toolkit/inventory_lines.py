@@ -105,7 +105,7 @@ def _addresses(inventory: Path) -> Iterator[tuple[str, str, str]]:
     """Each `ansible_host` in an entry of a host: the host, the address as it is written, and `file:line`."""
     for path in _files(inventory, None):
         if not {path.parent.name, path.parent.parent.name} & {"host_vars", "group_vars"}:
-            for hosts, _ in _mappings(yaml_tree(read_source(path).text) or yaml.MappingNode("", []), "hosts"):
+            for hosts, _ in mappings(yaml_tree(read_source(path).text) or yaml.MappingNode("", []), "hosts"):
                 for name, values in hosts.value if isinstance(hosts, yaml.MappingNode) else ():
                     found = _child(values, _ADDRESS)
                     if found is not None and isinstance(found[0], yaml.ScalarNode):
@@ -186,7 +186,7 @@ def _child(node: yaml.Node, key: int | str) -> tuple[yaml.Node, int] | None:
     return found
 
 
-def _mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, int]]:
+def mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, int]]:
     """Every value under `key`, anywhere in the tree; by an alias the tree may contain itself."""
     seen = set() if seen is None else seen
     if isinstance(node, yaml.MappingNode) and node not in seen:
@@ -194,13 +194,13 @@ def _mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> 
         for name, value in node.value:
             if getattr(name, "value", None) == key:
                 yield value, name.start_mark.line + 1
-            yield from _mappings(value, key, seen)
+            yield from mappings(value, key, seen)
 
 
 def _rule(tree: yaml.Node, inventory: Path, host: str, path: tuple[int | str, ...]) -> int | None:
     """Line of the rule that gives a host a variable (plugins/inventory/rails.py); one makes all ports of a node."""
     names = tuple(part for part in path if not isinstance(part, int))
-    for groups, _ in _mappings(tree, "groups"):
+    for groups, _ in mappings(tree, "groups"):
         for name, rules in groups.value if isinstance(groups, yaml.MappingNode) else ():
             line, depth = _walk(rules, name.start_mark.line + 1, names)
             if depth and _in_group(inventory, str(name.value), host):
@@ -215,7 +215,7 @@ def _in_group(inventory: Path, group: str, host: str) -> bool:
             tree = yaml_tree(read_source(file).text)
         except (yaml.YAMLError, ConfigError):
             continue
-        for found, _ in _mappings(tree, group) if tree is not None else ():
+        for found, _ in mappings(tree, group) if tree is not None else ():
             hosts = _child(found, "hosts")
             if hosts is not None and _child(hosts[0], host) is not None:
                 return True
@@ -251,12 +251,12 @@ def locate(inventory: Path, host: str | None, path: tuple[int | str, ...]) -> st
         if file.parent.name in ("host_vars", "group_vars") or file.parent.parent.name in ("host_vars", "group_vars"):
             candidates.append((tree, 1))
         elif host is not None:
-            for hosts, _ in _mappings(tree, "hosts"):
+            for hosts, _ in mappings(tree, "hosts"):
                 found = _child(hosts, host)
                 if found is not None:
                     candidates.append(found)
                     fallback = fallback or f"{file}:{found[1]}"
-            candidates += list(_mappings(tree, "vars"))
+            candidates += list(mappings(tree, "vars"))
             if _child(tree, "plugin") is not None:
                 rule = _rule(tree, inventory, host, path)
                 if rule is not None:

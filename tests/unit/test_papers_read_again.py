@@ -89,6 +89,7 @@ def test_a_run_of_one_site_changes_no_list_of_another(tmp_path: Path) -> None:
     plan = plan_of(topology)
     run = write_run(tmp_path / "runs" / plan.run, topology, plan, results_of(plan))
     (tmp_path / "other").mkdir()
+    (tmp_path / "other/hosts.yml").write_text("gpu_servers:\n  hosts: {gpu1: }\n")
     with pytest.raises(UsageFault, match=r"is of site customer, and .*other/punch.yml is the list of site other"):
         update_list(tmp_path / "runs", str(run), tmp_path / "other", "A", None, lambda _: None)
     assert not (tmp_path / "other/punch.yml").exists()

@@ -23,7 +23,8 @@ from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit
-from toolkit.lab_inventory import lab_inventory, others, refuse_absent_lab
+from toolkit.inventory_files import refuse_unusable
+from toolkit.lab_inventory import lab_inventory, refuse_absent_lab
 from toolkit.loudness import progress, progress_stream
 from toolkit.progress import duration
 from validation.base import project
@@ -76,8 +77,7 @@ def refuse_options(ansible_options: Sequence[str]) -> None:
 def found_inventory(given: Path | None) -> Path:
     """The inventory; the lab's, when none was given, is also found from another folder."""
     given = given or lab_inventory()
-    if not given.exists():
-        raise UsageFault(f"{given}: no such file or folder; {others(given)}")
+    refuse_unusable(given)
     refuse_absent_lab(given)
     return given.resolve()
 

@@ -12,6 +12,7 @@ import yaml
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
+from toolkit.inventory_files import refuse_no_site
 from validation.base.yaml_text import child, parse_yaml, plain, yaml_tree
 from validation.model.load import ConfigError, Source, read_source
 from validation.rules.punch import Point, PunchFile, load_points
@@ -25,11 +26,14 @@ _INDENT = "  "
 
 
 def file_of(inventory: Path) -> Path:
-    """Where the punch list of an inventory is."""
-    folder = inventory if inventory.is_dir() else inventory.parent
-    if not inventory.exists():
-        raise UsageFault(f"{inventory}: no such inventory; name the folder or file of the site with -i")
-    return folder / PUNCH
+    """Where the punch list of an inventory is; InventoryError for what is none."""
+    refuse_no_site(inventory)
+    return beside(inventory)
+
+
+def beside(inventory: Path) -> Path:
+    """The same of an inventory that was read already."""
+    return (inventory if inventory.is_dir() else inventory.parent) / PUNCH
 
 
 def latest_day() -> date:
@@ -195,4 +199,4 @@ def only(points: Sequence[Point], id_: str, path: Path) -> Point:
     return found
 
 
-__all__ = ["ConfigError", "file_of", "next_ids", "only", "points_of", "said", "write"]
+__all__ = ["ConfigError", "beside", "file_of", "next_ids", "only", "points_of", "said", "write"]

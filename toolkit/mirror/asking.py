@@ -14,6 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import UsageFault
+from toolkit.inventory_files import refuse_unusable
+from toolkit.lab_inventory import refuse_absent_lab
 from toolkit.loudness import ran as shown
 from validation.base import bounded, project
 from validation.base.temporary import room
@@ -85,6 +87,8 @@ class SystemWishes:
 
 def ask(inventory: Path, recorded: Path | None) -> dict[str, Asked]:
     """By node. UsageFault with Ansible's words where the roles cannot answer."""
+    refuse_unusable(inventory)
+    refuse_absent_lab(inventory)
     with room("eai-mirror-ask") as folder:
         extra = {"mirror_to": str(folder), "mirror_recorded": str(recorded.resolve()) if recorded else ""}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"

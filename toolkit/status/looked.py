@@ -202,7 +202,7 @@ def _or_why(read: Callable[[], T]) -> T | str:
 
 
 def _points(inventory: Path) -> tuple[Point, ...]:
-    path = punch_file.file_of(inventory)
+    path = punch_file.beside(inventory)
     if not os.path.lexists(path):
         return ()  # most sites have none, and all criteria are long to read
     return punch_file.points_of(path, [one.id for one in load_criteria()], punch_file.latest_day())
