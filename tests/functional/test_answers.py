@@ -126,6 +126,7 @@ def test_runs_are_listed_judged_compared_and_followed(mine: Path, tmp_path: Path
     where = ("--runs-dir", mine)
     names = [row["run"] for row in answer("runs", "runs", *where)["runs"]]
     assert [name[:10] for name in names] == ["2026-11-24", "2026-11-23", "2026-11-22", "2026-11-21"]
+    (tmp_path / "none").mkdir()
     assert answer("runs", "runs", "--runs-dir", tmp_path / "none")["runs"] == []
     failed, passed, later, earlier = names
     judged = answer("judged", "judge", failed, "--profile", "network", *where, codes=(0, 1, 3))

@@ -196,6 +196,7 @@ def test_the_folder_of_a_trend_is_no_run_and_none_are_said_so(runs_dir, tmp_path
     add(runs_dir)
     assert trend(runs_dir).exit_code == 0
     assert trend(runs_dir).exit_code == 0
+    (tmp_path / "none").mkdir()
     assert "no judged run here" in trend(tmp_path / "none").output
     assert trend(tmp_path / "none").exit_code == Exit.USAGE
     assert "a trend is html, pdf, json" in CliRunner().invoke(cli, ["trend", "--format", "junit"]).output

@@ -216,6 +216,16 @@ def test_what_is_not_well_is_said_of_its_topic(
     assert said.exit_of(said.lines(seen)) == wanted
 
 
+def test_of_a_silent_head_nobody_is_sent_to_a_unit_that_runs_there() -> None:
+    lost = replace(well(), pool="head (10.0.0.1) does not answer by ssh: No route to host")
+    lost = replace(lost, nodes={**lost.nodes, "head": "No route to host"})
+    found = {line.topic: line for line in said.lines(lost)}
+    assert (found["pool"].state, found["pool"].do) == ("bad", "see nodes: it has to answer first")
+    assert not any("systemctl" in line.do for line in found.values())
+    there = {line.topic: line for line in said.lines(replace(well(), pool="no controller"))}
+    assert there["pool"].do == "systemctl status slurmctld on head"
+
+
 def test_a_site_without_pool_and_monitoring_has_no_lines_of_them() -> None:
     seen = replace(well(), pool=None, nodes={"head": node(), "gpu1": node()})
     topics = {line.topic for line in said.lines(seen)}
@@ -386,6 +396,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said_by: dict[str, An
     done = subprocess.CompletedProcess[bytes]([], 0, POOL.read_bytes(), b"")
     jobs = replace_stdout(done, b'{"jobs": [], "errors": []}')
     monkeypatch.setattr(looked, "run_on", lambda _node, given, _limit: jobs if given[0] == "squeue" else done)
+    (tmp_path / "runs").mkdir(exist_ok=True)
     return CliRunner().invoke(cli, ["status", "-i", str(tmp_path), "--runs-dir", str(tmp_path / "runs"), *words])
 
 

@@ -8,7 +8,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import epilogue
 from toolkit.working import working
 from validation.base.counting import number_of
@@ -23,7 +23,7 @@ from validation.base.counting import number_of
     help="Write into this file.  [default: stdout]",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def baseline(names: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Make accepted runs the bounds of later ones.
 

@@ -9,7 +9,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import epilogue
 from toolkit.loudness import progress
 from toolkit.working import working
@@ -34,7 +34,7 @@ from toolkit.working import working
     help="Continue although this file of the run may contain a secret. Repeatable.",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Pack a run into one file for the customer.
 

@@ -11,7 +11,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import inventory_option, json_option, runs_dir_option
+from toolkit.commands.options import inventory_option, json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.rundir import write_text
 from toolkit.working import working
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # loaded when nodes are checked, not for --help
     help="Write a JUnit file over all nodes.",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def check(inventory: Path, limit: str | None, junit: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Check that the nodes are as the toolkit built them.
 

@@ -8,7 +8,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 
@@ -31,7 +31,7 @@ from toolkit.working import working
     help="Write into this file.  [default: stdout]",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def compare(before: str, after: str, form: str, out: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Compare two runs of a site.
 

@@ -13,7 +13,7 @@ from toolkit.command_class import group
 from toolkit.commands.handover_evidence import evidence
 from toolkit.commands.handover_sum import check_sum, sum_
 from toolkit.commands.handover_witness import witness
-from toolkit.commands.options import inventory_option, json_option, runs_dir_option
+from toolkit.commands.options import inventory_option, json_option, kept_runs_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
@@ -165,7 +165,7 @@ def close(point: str, why: str, inventory: Path, as_json: bool) -> None:
 @click.option("--due", type=DAY, metavar="DAY",
               help="Give new points this last day.  [default: a waiver's, else 30 days after the run]")  # fmt: skip
 @json_option
-@runs_dir_option
+@kept_runs_option
 def update(run: str | None, inventory: Path | None, owner: str | None, due: datetime | None, as_json: bool,
            runs_dir: Path) -> None:  # fmt: skip
     """Close, keep and add points of the punch list by a run.

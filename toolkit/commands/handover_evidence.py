@@ -9,7 +9,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
 from toolkit.working import working
@@ -20,7 +20,7 @@ from toolkit.working import working
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER",
               help="Write the two files into this new folder.")  # fmt: skip
 @json_option
-@runs_dir_option
+@kept_runs_option
 def evidence(run: str, out: Path, as_json: bool, runs_dir: Path) -> None:
     """Write the parts and the verdict of a signed run for other tools.
 

@@ -10,7 +10,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 from validation.base.counting import number_of
@@ -27,7 +27,7 @@ from validation.base.visible import visible
 @click.option("-i", "--inventory", type=click.Path(path_type=Path),
               help="Name the nodes of this inventory that are in no unit.")  # fmt: skip
 @json_option
-@runs_dir_option
+@kept_runs_option
 def sum_(runs: tuple[str, ...], key: Path, who: str, out: Path, as_json: bool, **given: Any) -> None:
     """Put the signed runs of several units on one signed page.
 
@@ -67,7 +67,7 @@ def sum_(runs: tuple[str, ...], key: Path, who: str, out: Path, as_json: bool, *
 @click.option("-i", "--inventory", type=click.Path(path_type=Path),
               help="Use this inventory, where the sum was made with one.")  # fmt: skip
 @json_option
-@runs_dir_option
+@kept_runs_option
 def check_sum(folder: Path, runs: tuple[str, ...], inventory: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Check the signed page of a sum, and with its runs the sum itself.
 

@@ -18,7 +18,7 @@ from click.core import ParameterSource
 from toolkit import answers
 from toolkit.answers import json_option
 from toolkit.command_class import group
-from toolkit.commands.options import runs_dir_option
+from toolkit.commands.options import kept_runs_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
@@ -174,7 +174,7 @@ def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: 
 @inventory.command(epilog=epilogue("inventory cables"))
 @click.argument("run", required=False)
 @click.option("--csv", "drawing", type=_FILE, help="Read the cables of this CSV: node,port,switch,switch_port,rail.")
-@runs_dir_option
+@kept_runs_option
 def cables(run: str | None, drawing: Path | None, runs_dir: Path) -> None:
     """Print the map of cables for an inventory, as a run found them or from a CSV.
 

@@ -9,7 +9,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import details, details_option, json_option, runs_dir_option
+from toolkit.commands.options import details, details_option, json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 from validation.signing import is_signed
@@ -32,7 +32,7 @@ from validation.signing import is_signed
 )
 @details_option
 @json_option
-@runs_dir_option
+@kept_runs_option
 def judge(
     name: str | None, criteria: str | None, profile: str | None, out: Path | None, as_json: bool, runs_dir: Path
 ) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from toolkit.answers import json_option as json_option
+from toolkit.errors import UsageFault
 from toolkit.lab.spec import LAB
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -28,13 +29,23 @@ inventory_option = click.option(
     show_default=str(LAB),
     help="Read this Ansible inventory, a folder or a file.",
 )
-runs_dir_option = click.option(
-    "--runs-dir",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs"),
-    show_default=True,
-    help="Keep and look up runs in this folder.",
-)
+
+
+def _there(ctx: click.Context, param: click.Parameter, value: Path) -> Path:
+    """A folder that the caller named is mistyped where it is missing; the default one comes with the first run."""
+    given = ctx.get_parameter_source(param.name or "") != click.core.ParameterSource.DEFAULT
+    if given and not ctx.resilient_parsing and not value.exists():
+        raise UsageFault(f"--runs-dir {value}: no such folder; name the one that toolkit validate keeps its runs in")
+    return value
+
+
+_RUNS_DIR: dict[str, Any] = {
+    "type": click.Path(path_type=Path, file_okay=False),
+    "default": Path("runs"),
+    "show_default": True,
+}
+runs_dir_option = click.option("--runs-dir", **_RUNS_DIR, help="Keep and look up runs in this folder.")
+kept_runs_option = click.option("--runs-dir", **_RUNS_DIR, callback=_there, help="Look up runs in this folder.")
 _DETAILS = "toolkit.details"
 
 

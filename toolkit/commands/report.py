@@ -12,7 +12,7 @@ import click
 from toolkit import answers, rundir
 from toolkit.command_class import command
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import details, details_option, json_option, runs_dir_option
+from toolkit.commands.options import details, details_option, json_option, kept_runs_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.loudness import progress
@@ -58,7 +58,7 @@ FRONT = ("--campaign", "--format", "--out", "--branding", "--details", "--json")
 )
 @details_option
 @json_option
-@runs_dir_option
+@kept_runs_option
 def report(as_json: bool, **given: Any) -> None:
     """Write the report of a run.
 

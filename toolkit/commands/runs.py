@@ -9,7 +9,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import epilogue
 from validation.base.visible import visible
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # loaded when runs are listed, not for --help
 
 @command(epilog=epilogue("runs"))
 @json_option
-@runs_dir_option
+@kept_runs_option
 def runs(as_json: bool, runs_dir: Path) -> None:
     """List runs with their outcome and signatures.
 

@@ -12,7 +12,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import epilogue
 from toolkit.loudness import progress
 from toolkit.working import working
@@ -38,7 +38,7 @@ from toolkit.working import working
     help="Sign although this file of the run may contain a secret; the statement names it. Repeatable.",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def sign(run: str | None, key: Path, who: str, as_json: bool, runs_dir: Path, **given: Any) -> None:
     """Sign a run with an SSH key.
 

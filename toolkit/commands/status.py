@@ -8,7 +8,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import inventory_option, json_option, runs_dir_option
+from toolkit.commands.options import inventory_option, json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
 from validation.base.counting import number_of
@@ -19,7 +19,7 @@ from validation.base.visible import visible
 @inventory_option
 @click.option("--details", is_flag=True, help="Print every single thing behind a line.")
 @json_option
-@runs_dir_option
+@kept_runs_option
 def status(inventory: Path, details: bool, as_json: bool, runs_dir: Path) -> None:
     """Show how a site is, on one screen.
 

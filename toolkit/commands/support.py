@@ -9,7 +9,7 @@ import click
 
 from toolkit import answers
 from toolkit.command_class import command
-from toolkit.commands.options import inventory_option, json_option, runs_dir_option
+from toolkit.commands.options import inventory_option, json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.interruption import term_as_ctrl_c
 from toolkit.working import working
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # loaded when something is packed, not for --help
 @click.argument("node")
 @click.argument("part", required=False, default="")
 @inventory_option
-@runs_dir_option
+@kept_runs_option
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write this file, or into this folder.  [default: support-NODE-PART-TIME.tar.gz]")  # fmt: skip
 @json_option

@@ -10,7 +10,7 @@ import click
 from toolkit import answers
 from toolkit.command_class import command
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.exits import Exit, epilogue
 from toolkit.report_request import by_name
 
@@ -37,7 +37,7 @@ from toolkit.report_request import by_name
     help="Call the newest run overdue from this age on, with --metrics.  [default: 192, a week and a day]",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def trend(as_json: bool, **given: Any) -> None:
     """Show how the figures of a site change over time.
 

@@ -10,7 +10,7 @@ import click
 
 from toolkit import answers, rundir
 from toolkit.command_class import command
-from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.commands.options import json_option, kept_runs_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.working import working
@@ -39,7 +39,7 @@ _CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE, "expir
     help="Accept these rules, which are of no release: their hash, as the report prints it.",
 )
 @json_option
-@runs_dir_option
+@kept_runs_option
 def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, as_json: bool, runs_dir: Path) -> None:
     """Verify a run or bundle and its signatures.
 

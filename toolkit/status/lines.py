@@ -154,7 +154,9 @@ def _pool(seen: Looked) -> Line | None:
     if said is None:
         return None
     if isinstance(said, str):
-        return Line("pool", "bad", said, f"systemctl status slurmctld on {seen.head}")
+        silent = isinstance(seen.on_head, str)
+        do = "see nodes: it has to answer first" if silent else f"systemctl status slurmctld on {seen.head}"
+        return Line("pool", "bad", said, do)
     mine = {short(name) for name in seen.servers}
     nodes = [node for node in said.nodes if node.name in mine]
     gone = sorted(mine - {node.name for node in nodes})
