@@ -136,13 +136,17 @@ _HELP_ALL = _flag(["--help-all"], "Show all options, examples and exit codes.", 
 
 
 @contextlib.contextmanager
-def _in_our_form() -> Iterator[None]:
-    """A usage error of click becomes one of ours; the help of a group that was called without a command stays."""
+def _in_our_form(ctx: click.Context | None = None) -> Iterator[None]:
+    """A usage error of click becomes one of ours; the help of a group that was called without a command stays.
+
+    ctx: of the command whose words are read, which click does not say of an option without its value.
+    """
     try:
         yield
     except click.UsageError as fault:
         if isinstance(fault, Misused) or type(fault).__name__ == "NoArgsIsHelpError":
             raise
+        fault.ctx = fault.ctx or ctx
         raise Misused(fault) from None
 
 
@@ -220,6 +224,11 @@ class _Common(click.Command):
         """Read the command line."""
         with _in_our_form():
             return super().make_context(*args, **more)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the command line apart."""
+        with _in_our_form(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""

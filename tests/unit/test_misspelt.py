@@ -8,7 +8,8 @@ import click
 import pytest
 
 from tests.support.command_tree import PATHS, toolkit, tree
-from toolkit.errors import or_nearest
+from toolkit.errors import UsageFault, or_nearest
+from toolkit.mirror.serving import place
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +56,29 @@ def test_a_misspelt_option_is_refused_with_the_nearest_in_one_line(path: str) ->
         assert "did you mean --" in done.stderr
         assert done.stderr.count("\n") == 1
         assert f"see: toolkit {path} --help" in done.stderr
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_option_without_its_value_names_the_help_of_its_command(path: str) -> None:
+    for param in tree()[path].params:
+        if isinstance(param, click.Option) and not param.is_flag and not param.count:
+            done = toolkit(*path.split(), param.opts[-1])
+            assert (done.exit_code, done.stdout) == (2, "")
+            assert done.stderr.endswith(f"requires an argument; see: toolkit {path} --help\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:99999", "port 99999 is none; name one from 1 to 65535"),
+        ("127.0.0.1", "is not of the form ADDRESS:PORT, as 10.0.0.5:8080"),
+        ("127.0.0.1:http", "is not of the form ADDRESS:PORT, as 10.0.0.5:8080"),
+    ],
+)
+def test_a_place_to_listen_at_is_refused_by_what_is_wrong_with_it(address: str, words: str) -> None:
+    with pytest.raises(UsageFault) as refused:
+        place(address, None, None)
+    assert str(refused.value) == f"--listen {address}: {words}"
 
 
 def test_a_misspelt_value_is_refused_with_the_nearest() -> None:

@@ -30,6 +30,7 @@ OF_ONE = 64
 TIMEOUT_S = 60.0
 HEAD_S = 30.0
 """For a request to be whole: one that says a letter now and then is not waited for."""
+MOST_PORT = 65535
 _SIGNING = (manifest.MANIFEST, manifest.STATEMENT, manifest.SIGNATURE)
 _TEMPLATES = ("{{", "{%", "{#")
 DEFAULT = "0.0.0.0:8080"
@@ -53,8 +54,10 @@ class Place:
 def place(address: str, certificate: Path | None, private_key: Path | None) -> Place:
     """Of HOST:PORT. UsageFault."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 <= int(port) <= 65535:
-        raise UsageFault(f"--listen {address}: has the form ADDRESS:PORT, as 10.0.0.5:8080")
+    if not host or not port.isdecimal():
+        raise UsageFault(f"--listen {address}: is not of the form ADDRESS:PORT, as 10.0.0.5:8080")
+    if len(port) > 5 or int(port) > MOST_PORT:
+        raise UsageFault(f"--listen {address}: port {port} is none; name one from 1 to {MOST_PORT}")
     if (certificate is None) != (private_key is None):
         raise UsageFault("--certificate and --private-key go together: give both, or none")
     return Place(host, int(port), certificate, private_key)
