@@ -61,7 +61,8 @@ def test_a_misspelt_option_is_refused_with_the_nearest_in_one_line(path: str) ->
 @pytest.mark.parametrize("path", PATHS)
 def test_an_option_without_its_value_names_the_help_of_its_command(path: str) -> None:
     for param in tree()[path].params:
-        if isinstance(param, click.Option) and not param.is_flag and not param.count:
+        may_be_bare = getattr(param, "is_flag", True) or param.count or param._flag_needs_value  # type: ignore[attr-defined]
+        if not may_be_bare:
             done = toolkit(*path.split(), param.opts[-1])
             assert (done.exit_code, done.stdout) == (2, "")
             assert done.stderr.endswith(f"requires an argument; see: toolkit {path} --help\n"), done.stderr
