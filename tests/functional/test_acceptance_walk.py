@@ -17,6 +17,8 @@ import pytest
 
 from tests.support.beside_progress import beside_progress
 from tests.support.warm import command
+from validation.plan.suites import SUITES
+from validation.rules.profile import load_profile
 from validation.run.catalogue import load_criteria
 
 pytestmark = pytest.mark.computes
@@ -98,6 +100,13 @@ def test_from_rejected_through_incomplete_to_a_signed_accepted_and_a_verified_bu
     assert (verdict["sign_off"], verdict["profile"]["name"]) == ("ACCEPTED", "network")
     assert [w["who"] for w in verdict["waivers"]] == ["C. Customer, Example Bank"]
     assert {c["id"] for c in verdict["criteria"] if c["verdict"] == "waived"} == {"pf.stack"}
+
+    each = [c["verdict"] for c in verdict["criteria"]]
+    by_profile = load_profile("network", load_criteria(), SUITES).owed
+    owed = [c["verdict"] for c in verdict["criteria"] if c["id"] in by_profile and c["verdict"] in ("pass", "waived")]
+    figures = f"{each.count('pass')} passed, {each.count('waived')} waived; "
+    figures += f"of the {len(owed)} owed {owed.count('pass')} pass"
+    assert f"# ACCEPTED, exit 0: {figures}\n" in (ROOT / "docs/how-to/acceptance.md").read_text()
 
     report = json.loads((folder / run / "report.json").read_text())
     assert report["profile"]["name"] == "network"
