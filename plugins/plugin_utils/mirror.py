@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleFilterError  # type: ignore[import-untyped]
+
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import driver_plan
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.needs import Json, Needs, declared, free, package_needs
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.repos import is_apt
@@ -65,6 +67,11 @@ def mirror_needs(roles: str, node: Json) -> dict[str, Any]:
     roles: a role's folder. node: as of package_needs, and pool_page, jupyterhub, builds_image, training (packages of
     the image) and extra (packages that the inventory adds).
     """
+    known = declared(Path(roles).parent / "base/vars/main.yml")["__base_systems"]
+    if node["os_key"] not in known:
+        what = f"{node['os_key']} is none of {', '.join(known)}" if node["os_key"] else "its system is not known"
+        cure = "name it in the inventory as stack.os, such as debian 12, or record the node: toolkit mirror plan --help"
+        raise AnsibleFilterError(f"{what}; {cure}")
     wanted = package_needs(roles, node)
     for role, (when, ask) in MORE.items():
         if role not in node["left_out"] and (not when or node[when]):

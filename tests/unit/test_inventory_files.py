@@ -10,10 +10,10 @@ from click.testing import CliRunner
 
 from toolkit.cli import cli
 from toolkit.deploy.carried_out import found_inventory
-from toolkit.errors import ToolkitError
 from toolkit.handover import punch_file
 from toolkit.inventory import read_site
 from toolkit.mirror.asking import ask
+from validation.base.errors import ToolkitError
 
 BROKEN = "all:\n  children:\n    gpu_servers:\n   hosts: {gpu1: }\n"
 FORMS: dict[str, tuple[str | None, str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleFilterError  # type: ignore[import-untyped]
 
 from tests.support.node_modules import ROOT, load
 
@@ -30,6 +31,15 @@ def test_a_head_needs_what_preflight_asks_for_and_what_it_does_not() -> None:
     assert found["image"] == ["g++", "python3-torch"]
     assert "jupyterhub" not in found["wanted"]
     assert found["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("system", "words"), [("", "its system is not known; name it"), ("slackware15", "slackware15 is none of ")]
+)
+def test_a_node_of_an_unknown_system_is_refused_with_what_to_declare(system: str, words: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=words) as refused:
+        asked(system)
+    assert "stack.os" in str(refused.value)
 
 
 def test_who_is_notified_of_alerts_needs_the_program_for_it_on_the_head_alone() -> None:
