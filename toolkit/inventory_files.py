@@ -20,7 +20,7 @@ _EMPTY = "tag:yaml.org,2002:null"
 
 
 def refuse_unusable(inventory: Path) -> None:
-    """InventoryError with file and line for what is not there, no valid YAML, empty, no groups of hosts at all, or not read."""
+    """InventoryError with file and line for what is not there, no YAML, empty, without groups of hosts, or not read."""
     _refuse_missing(inventory)
     broken = syntax_fault(inventory) or twin_fault(inventory) or _shape_fault(inventory) or unread(inventory)
     if broken:

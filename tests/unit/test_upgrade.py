@@ -209,6 +209,7 @@ def test_a_node_without_versions_on_record_is_refused(world: World) -> None:
 def test_a_deployment_meanwhile_is_warned_of_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carried_out, "carry_out", lambda job, as_json: None)
     world.inventory.mkdir()
+    (world.inventory / "hosts.yml").write_text("gpu_servers: {hosts: {gpu1: }}\n")
     assert "warning" not in CliRunner().invoke(deploy_command.deploy, ["-i", str(world.inventory)]).output
     world.left["bad"] = "gpu1"
     ran(world)
