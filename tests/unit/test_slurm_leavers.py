@@ -277,6 +277,34 @@ def test_a_limit_that_slurm_refuses_is_told_again(head: Head, monkeypatch: pytes
     assert head.passes()[0] == [BACK]
 
 
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [
+        ("sacctmgr delete qos pool_interactive: Database is busy", False),
+        ("sacctmgr modify account preactive: Unable to contact slurmdbd", False),
+        ("sacctmgr delete qos pool_night: QOS is in use by jobs", True),
+        ("scontrol delete reservation=lease: Reservation is Active", True),
+    ],
+)
+def test_what_waits_for_a_lease_is_told_by_whole_words(
+    head: Head, monkeypatch: pytest.MonkeyPatch, said: str, waits: bool
+) -> None:
+    """A class named interactive made every refusal of its own one that waits for a lease, for ever."""
+    one = run(head.sync, head.patch, head.slurm, POOL)
+    before = len(one.waiting)
+
+    def ask(*_: str) -> list[str]:
+        raise head.sync.Refused(said)
+
+    monkeypatch.setattr(head.sync, "ask", ask)
+    if waits:
+        assert one.do("the class goes", "sacctmgr") is False
+        assert one.waiting[before:] == [f"the class goes: {said}"]
+    else:
+        with pytest.raises(head.sync.Refused, match=said):
+            one.do("the class goes", "sacctmgr")
+
+
 def test_a_pass_that_breaks_off_keeps_what_it_knows(head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
     head.slurm.tables["assoc"] += ["teaching|gone|teaching|teaching"]
     head.slurm.tables["user"] += ["gone|teaching"]

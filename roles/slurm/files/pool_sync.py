@@ -38,7 +38,7 @@ PREFIX = "pool_"
 SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
 ANSWER_S = 60
 START_S = 30  # for a controller that starts, to answer
-BUSY = ("active", "in use", "running")
+BUSY = re.compile(r"\b(active|in use|running)\b", re.IGNORECASE)  # whole words: a class may be named interactive
 
 
 class Refused(Exception):
@@ -168,7 +168,7 @@ class Sync:
             try:
                 ask(*command)
             except Refused as refused:
-                if not any(word in str(refused).lower() for word in BUSY):
+                if not BUSY.search(str(refused)):
                     raise
                 self.waiting.append(f"{words}: {refused}")
                 return False
