@@ -25,8 +25,8 @@ class Exit(IntEnum):
 _USAGE = "usage or input error"
 _INTERRUPTED = "interrupted"
 _BATCHES_LEFT = (
-    "stopped between two batches because `--budget` is used up, or by this machine (its disk is full, or another "
-    "deployment of the site does not end), with the batch's nodes drained; run the same command to continue"
+    "stopped between two batches because `--budget` is used up, or by this machine (a full disk, another deployment "
+    "that does not end), with the batch's nodes drained; run the same command to continue"
 )
 _FIRST = re.compile(r"[;,:]| \(|, which")
 #: What every command can end with, whatever else its codes mean.

@@ -27,16 +27,10 @@ def refuse_unusable(inventory: Path) -> None:
         raise InventoryError(broken)
 
 
-def refuse_no_site(inventory: Path) -> None:
-    """The same, and InventoryError for a folder or file that lists no GPU servers. Ansible is asked, with what that
-    takes of time and of a vault's password, only where the files do not show it.
-    """
-    refuse_unusable(inventory)
+def lists_gpu_servers(inventory: Path) -> bool:
+    """Whether its files name the group of GPU servers, or a plugin that may; False where only Ansible knows."""
     trees = [tree for path in _main(inventory) if (tree := _tree(path)) is not None]
-    if not any(child(tree, "plugin") is not None or any(mappings(tree, "gpu_servers")) for tree in trees):
-        from toolkit.inventory import read_inventory  # only here: it asks Ansible
-
-        read_inventory(inventory)
+    return any(child(tree, "plugin") is not None or any(mappings(tree, "gpu_servers")) for tree in trees)
 
 
 def _refuse_missing(inventory: Path) -> None:

@@ -63,6 +63,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "_fetched: CLOCK.search(str(fault))",
         "explained: CLOCK.search(said)",
         "explained: FULL.search(said)",
+        "_offered: re.search(said)",
     ),
     "Slurm's and Docker's commands": (
         "_tell: reason not in ('', 'None')",

@@ -21,7 +21,7 @@ def upgrade(**given: Any) -> None:
     long, and what cannot go back. Then for each batch (reboot_batch of the inventory): Slurm drains it and what runs
     there is waited for, site.yml runs on it with consent to one reboot, each node is measured by itself and held
     against the accepted run, and it takes work again. The head is the first batch. Stops at the first bad batch, whose
-    nodes stay drained. Ctrl-C and a machine that stops lose nothing: the same command goes on.
+    nodes stay drained. After Ctrl-C or a crash the same command goes on.
 
     \b
     toolkit upgrade --to current -i inventories/site --dry-run      the plan alone

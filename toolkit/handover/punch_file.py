@@ -12,7 +12,7 @@ import yaml
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
-from toolkit.inventory_files import refuse_no_site
+from toolkit.inventory_site import refuse_no_site
 from validation.base.yaml_text import child, parse_yaml, plain, yaml_tree
 from validation.model.load import ConfigError, Source, read_source
 from validation.rules.punch import Point, PunchFile, load_points

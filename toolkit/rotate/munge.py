@@ -12,7 +12,7 @@ from toolkit.errors import UsageFault
 from toolkit.node.head import Head
 from toolkit.rotate import holding, there
 from toolkit.rotate.holding import Pool, SchedulerFault
-from toolkit.rotate.nodes import AGAIN, Faults, Machines, RotationFault, Say, listed
+from toolkit.rotate.nodes import Faults, Machines, RotationFault, Say, listed
 from toolkit.rotate.outcome import Done
 from toolkit.upgrade.state import now
 from validation.base.counting import number_of
@@ -149,7 +149,8 @@ class MungeRotation:
         except (ToolkitError, OSError) as fault:
             if not self.held:
                 raise
-            raise RotationFault(f"{str(fault).removesuffix(AGAIN)}; {self.held}: {ENDS_IT}") from fault
+            what = fault.what if isinstance(fault, RotationFault) else fault
+            raise RotationFault(f"{what}; {self.held}: {ENDS_IT}") from fault
         except Exception:
             if self.held:
                 self.say(f"{self.held}: {ENDS_IT}")

@@ -26,9 +26,10 @@ Faults = dict[str, str]
 class RotationFault(ToolkitError):
     """A rotation that did not come to its end."""
 
-    def __init__(self, words: str) -> None:
-        """`words`: what is, and what to do."""
-        super().__init__(words, Exit.FAILED)
+    def __init__(self, what: str, then: str = "") -> None:
+        """`what` is; `then`: what to do."""
+        super().__init__(what + then, Exit.FAILED)
+        self.what = what
 
 
 def ask(node: Node, verb: str, asked: Mapping[str, Any]) -> dict[str, Any] | str:
@@ -54,7 +55,7 @@ class Machines:
         """A verb on the head. RotationFault where it is not done."""
         said = ask(self.head, verb, asked)
         if isinstance(said, str):
-            raise RotationFault(f"{self.head.name}: {said}{AGAIN}")
+            raise RotationFault(f"{self.head.name}: {said}", AGAIN)
         return said
 
     def each(
